@@ -1,0 +1,73 @@
+# Everything starts here; `make` alone lists the targets. Needs only python3 (3.11 or newer) and make.
+
+PYTHON ?= python3
+# Processes for the tests.
+WORKERS ?= auto
+
+BIN := .venv/bin
+BENCH := .venv-bench/bin
+PIP := -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
+
+# The extras the tests need, and all those of the tested set (Ray is not in it yet).
+EXTRAS := test
+LOCKED := test,serve,redis,kafka,batch
+
+# An environment is set up again when these two files change, and not otherwise.
+KEY := $(shell cat pyproject.toml requirements.lock | cksum | tr ' ' '-')
+READY := .venv/ready-$(KEY)
+BENCH_READY := .venv-bench/ready-$(KEY)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-slow check bench bench-peers lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## create .venv and install the package with all that its tests need
+
+run: $(READY) ## train two models on generated data, and see how their figures develop
+	$(BIN)/pbodl demo
+
+test: check ## checks, the suite, and the small tests once more as plain Python
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "nojit and not slow" tests
+
+test-slow: $(READY) ## the tests that take longer
+	$(BIN)/pytest -q -m slow
+
+check: $(READY) ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: bench-peers ## measure speed beside PyTorch and Vowpal Wabbit
+	$(BENCH)/python -m benchmarks
+
+bench-peers: $(BENCH_READY) ## create .venv-bench with the libraries we are measured against
+
+lock: ## write requirements.lock anew from the newest releases
+	@$(PYTHON) -m venv --clear build/lock
+	build/lock/bin/python -m pip --disable-pip-version-check install --quiet '.[$(LOCKED)]'
+	@echo '# The tested set of versions; refresh it with `make lock`.' > build/requirements.lock
+	build/lock/bin/python -m pip --disable-pip-version-check freeze --exclude pbodl >> build/requirements.lock
+	@mv build/requirements.lock requirements.lock
+	@rm -rf build/lock
+
+clean: ## remove the environments, caches and builds
+	rm -rf .venv .venv-bench build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find pbodl tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): | python-version
+	$(PYTHON) -m venv .venv
+	$(BIN)/python $(PIP) --editable '.[$(EXTRAS)]'
+	@rm -f .venv/ready-* && touch $@
+
+$(BENCH_READY): | python-version
+	$(PYTHON) -m venv .venv-bench
+	$(BENCH)/python $(PIP) --editable '.[bench]'
+	@rm -f .venv-bench/ready-* && touch $@
+
+.PHONY: python-version
+python-version:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"PBODL needs Python 3.11 or newer, and \
+	$(PYTHON) is {v.major}.{v.minor}. Name a newer one: make setup PYTHON=python3.12")'

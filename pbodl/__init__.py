@@ -1,0 +1,9 @@
+"""PBODL: parallel Bayesian online deep learning for click-through rates."""
+
+from pbodl.data.schema import Field, Schema
+from pbodl.errors import InputError
+from pbodl.models.contract import Prediction
+from pbodl.models.deep_probit import FFMMLP, FMMLP, DeepProbit, SparseMLP
+from pbodl.models.spec import FieldPrior, Prior
+
+__all__ = ["FFMMLP", "FMMLP", "DeepProbit", "Field", "FieldPrior", "InputError", "Prediction", "Prior", "Schema", "SparseMLP"]

@@ -1,0 +1,62 @@
+"""The only place where Numba is configured.
+
+`jit` compiles a plain Python loop. Its machine code is cached on disk in a folder named by a hash of the sources it can call:
+Numba's own cache looks at the file of the *caller* alone, and would serve stale code after an edit of a callee.
+
+The fast-math flags leave out `nnan` and `ninf`: with them the compiler may assume that NaN and infinity never occur, and would
+delete the guards that reject such updates.
+"""
+
+import functools
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+FASTMATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
+
+
+# Compiled code calls code of its own layer and of those before it, so it is stale only when one of these was edited.
+LAYERS = ("_jit", "gaussian", "kernels", "data", "models", "baselines", "training", "parallel", "streaming", "serving", "experiments")
+
+
+@functools.cache
+def _cache_folder(layer: str) -> str:
+    if "NUMBA_CACHE_DIR" in os.environ:
+        return os.environ["NUMBA_CACHE_DIR"]
+    package = Path(__file__).parent
+    digest = hashlib.blake2b(f"{numba.__version__} {sys.version}".encode(), digest_size=8)
+    for below in LAYERS[: LAYERS.index(layer) + 1]:
+        for source in sorted([*package.glob(f"{below}.py"), *package.glob(f"{below}/**/*.py")]):
+            digest.update(source.read_bytes())
+    home = os.environ.get("PBODL_CACHE") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return str(Path(home) / "pbodl" / f"numba-{layer}-{digest.hexdigest()}")
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    layer = f"{function.__module__}.".split(".")[1]
+    folder = _cache_folder(layer if layer in LAYERS else LAYERS[-1])
+    # Numba reads the cache folder while it decorates: set it for ours alone, and leave other packages' as it is.
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
+    try:
+        return numba.njit(function, cache=True, nogil=True, fastmath=FASTMATH, error_model="numpy", **options)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile `function` on its first call; cached on disk, and run without the interpreter's lock."""
+    return _compiled(function)
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `jit`, for a part of a fused loop: always inlined into its compiled callers.
+
+    An array travels between compiled functions as seven numbers, a bundle of arrays as over a hundred: a call costs more than
+    the arithmetic of a small layer.
+    """
+    return _compiled(function, forceinline=True)

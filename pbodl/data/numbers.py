@@ -1,0 +1,110 @@
+"""Fields of kind `number`: reading quantities, and cutting them into log-spaced buckets.
+
+Bucket of x: sign(x) floor(4 log₂(1 + |x|)), four to an octave, the sign kept. It is computed from the
+number's binary exponent and three comparisons, not from a logarithm, whose last bit differs between machines.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pbodl.errors import InputError
+
+LARGEST = float(np.finfo(np.float32).max)
+QUARTERS = (2.0**0.25, 2.0**0.5, 2.0**0.75)
+
+
+def parse_number(value: Any) -> float:
+    """A number from a Python value, NaN if it is missing; ValueError or TypeError if it is neither."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return math.nan
+    if isinstance(value, bytes):
+        raise TypeError("bytes are no number")
+    return float(value)
+
+
+def bucket(number: float) -> int:
+    """The bucket of one finite number.
+
+    >>> [bucket(x) for x in (-3.0, 0.0, 1.0, 3.0, 1000.0)]
+    [-8, 0, 4, 8, 39]
+    """
+    fraction, exponent = math.frexp(1.0 + abs(number))
+    quarter = sum(2.0 * fraction >= edge for edge in QUARTERS)
+    size = 4 * (exponent - 1) + quarter
+    return -size if number < 0 else size
+
+
+def buckets(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The bucket of every number; all must be finite."""
+    fraction, exponent = np.frexp(1.0 + np.abs(numbers))
+    size = 4 * (exponent.astype(np.int64) - 1)
+    for edge in QUARTERS:
+        size += 2.0 * fraction >= edge
+    return np.where(numbers < 0, -size, size)
+
+
+def check_multiplier(number: float, row: int, column: str) -> float:
+    """The number itself; multipliers are float32, and one that does not fit is an error."""
+    if abs(number) > LARGEST:
+        raise InputError(
+            f"row {row}: number field {column!r} holds {number!r}, too large to be a multiplier; "
+            "use transform='buckets', or a larger unit"
+        )
+    return number
+
+
+def multipliers(numbers: NDArray[np.float64], column: str) -> NDArray[np.float32]:
+    """Numbers as float32 multipliers."""
+    large = np.abs(numbers) > LARGEST
+    if large.any():
+        row = int(np.argmax(large))
+        check_multiplier(float(numbers[row]), row, column)
+    return numbers.astype(np.float32)
+
+
+def bad_number(row: int, column: str, value: Any) -> InputError:
+    return InputError(
+        f"row {row}: number field {column!r} holds {value!r}; "
+        "it must be a finite number, or empty, None or NaN for missing"
+    )
+
+
+def parse_numbers(values: pa.Array, column: str) -> NDArray[np.float64]:
+    """The numbers of an Arrow array, NaN where missing; an InputError names the first row with neither."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    if (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        numbers = pc.fill_null(pc.cast(values, pa.float64(), safe=False), np.nan).to_numpy()
+    elif pa.types.is_nested(kind):
+        raise InputError(f"number field {column!r} has type {kind}; it must hold numbers")
+    else:
+        numbers = _parse_objects(values, column)
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        row = int(np.argmax(infinite))
+        raise bad_number(row, column, values[row].as_py())
+    return numbers
+
+
+def _parse_objects(values: pa.Array, column: str) -> NDArray[np.float64]:
+    """Through Python, but each distinct value once."""
+    coded = pc.dictionary_encode(values, null_encoding="encode")
+    codes = coded.indices.to_numpy()
+    parsed = np.empty(len(coded.dictionary))
+    for code, value in enumerate(coded.dictionary.to_pylist()):
+        try:
+            parsed[code] = parse_number(value)
+        except (ValueError, TypeError) as error:
+            raise bad_number(int(np.argmax(codes == code)), column, value) from error
+    return parsed[codes]

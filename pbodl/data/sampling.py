@@ -1,0 +1,57 @@
+"""Negative sampling and its recalibration (PBODL §4.1): keep every click and a share w of the other rows.
+
+Which rows are kept is a pure function of (seed, position in the stream), so that a replay keeps the same ones.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl._jit import jit
+from pbodl.errors import InputError
+from pbodl.kernels.embedding import GOLDEN, mix
+
+CLICKS_PER_NON_CLICK = 0.1  # what "auto" aims at, as the paper advises
+UNIT = 2.0**-53
+S11 = np.uint64(11)
+
+
+def recalibrate(ctr: NDArray[np.float64], kept: float) -> NDArray[np.float64]:
+    """The CTR of the whole stream from that of a stream where a share `kept` of the negatives is left: q = p/(p + (1-p)/w).
+
+    >>> recalibrate(np.array([0.5]), 0.1).round(4).tolist()
+    [0.0909]
+    """
+    return ctr if kept == 1.0 else ctr / (ctr + (1.0 - ctr) / kept)
+
+
+def check_rate(kept: float) -> float:
+    """`kept` itself, if it is a share that can be kept."""
+    if not 0.0 < kept <= 1.0:
+        raise InputError(f"negative_rate is {kept!r}; it must be above 0 and at most 1 (1 keeps every row)")
+    return float(kept)
+
+
+def auto_rate(ctr: float) -> float:
+    """The share of negatives to keep so that clicks to non-clicks are about 0.1; 1 where they already are that frequent.
+
+    >>> auto_rate(0.17), round(auto_rate(0.01), 3)
+    (1.0, 0.101)
+    """
+    return min(1.0, ctr / max(1.0 - ctr, 1e-12) / CLICKS_PER_NON_CLICK)
+
+
+@jit
+def _keep(clicks, first, seed, rate, kept):
+    """MODIFIES: kept."""
+    for i in range(len(clicks)):
+        uniform = np.float64(mix(mix(seed + GOLDEN) ^ (first + np.uint64(i))) >> S11) * UNIT
+        kept[i] = clicks[i] > 0 or uniform < rate
+
+
+def kept_rows(clicks: NDArray[np.float32], position: int, seed: int, rate: float) -> NDArray[np.bool_]:
+    """Which rows of a batch that starts at `position` of the stream are learned from."""
+    kept = np.ones(len(clicks), dtype=np.bool_)
+    if rate < 1.0:
+        with np.errstate(over="ignore"):
+            _keep(clicks, np.uint64(position), np.uint64(seed), rate, kept)
+    return kept

@@ -1,0 +1,178 @@
+"""What the columns of a click log mean: `Schema` and its `Field`s, checked when they are made.
+
+A schema is plain data: `msgspec.to_builtins(schema)` goes into a manifest, `msgspec.convert(table, Schema)`
+reads it back, and the same names stand in the `[schema]` part of a TOML file. It is hashable, so that
+whatever is worked out from it can be kept.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.times import check_format
+from pbodl.errors import InputError
+
+GROUPS = ("user", "ad", "context")
+KINDS = ("category", "multi", "number")
+TRANSFORMS = ("buckets", "scale")
+DERIVATIONS = ("hour_of_day",)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"` with the name most like `name`, or a full stop if none is like it."""
+    close = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+class Field(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One column of the log that the model learns from.
+
+    name       the column's name, part of every feature key
+    group      who it describes: "user", "ad", "context", or a group of your own (FFM's fields are the groups)
+    kind       "category" one value; "multi" a list of values; "number" a quantity
+    transform  for numbers alone: "buckets" cuts into log-spaced buckets, "scale" keeps the number as a
+    multiplier derive     "hour_of_day": the value is not read from a column but is the hour (0 to 23, UTC) of
+    the row's time
+
+    >>> Field("interests", group="user", kind="multi").kind
+    'multi'
+    """
+
+    name: str
+    group: str = "context"
+    kind: str = "category"
+    transform: str = "buckets"
+    derive: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"a field's name must be a non-empty string, not {self.name!r}")
+        for what, value, allowed in (
+            ("kind", self.kind, KINDS),
+            ("transform", self.transform, TRANSFORMS),
+            ("derive", self.derive, (None, *DERIVATIONS)),
+        ):
+            if value not in allowed:
+                names = [name for name in allowed if name is not None]
+                raise InputError(
+                    f"field {self.name!r}: unknown {what} {value!r}{nearest(str(value), names)} "
+                    f"Allowed: {_listed(names)}"
+                )
+        self._check_group()
+        if self.transform != "buckets" and self.kind != "number":
+            raise InputError(
+                f"field {self.name!r}: transform {self.transform!r} is for kind='number', not {self.kind!r}"
+            )
+        if self.derive is not None and self.kind != "category":
+            raise InputError(
+                f"field {self.name!r}: a derived field must have kind='category', not {self.kind!r}"
+            )
+
+    def _check_group(self) -> None:
+        if not isinstance(self.group, str) or not self.group:
+            raise InputError(f"field {self.name!r}: the group must be a non-empty string, not {self.group!r}")
+        if self.group in GROUPS:
+            return
+        # Other groups are welcome, but one that looks like a slip of the pen would silently split a group in
+        # two.
+        close = difflib.get_close_matches(self.group.lower(), GROUPS, n=1, cutoff=0.8)
+        if close:
+            raise InputError(
+                f"field {self.name!r}: unknown group {self.group!r}; did you mean {close[0]!r}? "
+                f"Groups are {_listed(GROUPS)}, or a name of your own that is less like one of these"
+            )
+
+
+class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
+    """The columns of a click log: what to learn from (`fields`), what to predict (`label`), when it happened
+    (`time`).
+
+    label        the column with the outcome, 0 or 1
+    fields       the columns to learn from; a sample's features stand in this order
+    time         the column with the time of the impression
+    weight       the column with the weight of the example
+    time_format  None: the time is a number (epoch seconds), an Arrow timestamp, or an ISO 8601 string; or a
+    strptime-like
+                 format of `%Y %y %m %d %H %M %S` and literal characters, such as "%y%m%d%H". Times without a
+                 zone are UTC.
+
+    >>> schema = Schema(label="click", fields=[Field("user_id", group="user"), Field("ad_id", group="ad")])
+    >>> schema.groups, schema.field_index("ad_id")
+    (('user', 'ad'), 1)
+    """
+
+    label: str
+    fields: Sequence[Field]
+    time: str | None = None
+    weight: str | None = None
+    time_format: str | None = None
+
+    def __post_init__(self) -> None:
+        fields = tuple(self.fields)
+        msgspec.structs.force_setattr(self, "fields", fields)
+        if not fields:
+            raise InputError(
+                "a schema needs at least one field, for example fields=[Field('ad_id', group='ad')]"
+            )
+        for field in fields:
+            if not isinstance(field, Field):
+                raise InputError(
+                    f"a schema's fields must be Field objects, not {field!r}; write Field({str(field)!r})"
+                )
+        self._check_names([field.name for field in fields])
+        if self.time_format is not None:
+            if self.time is None:
+                raise InputError(
+                    f"time_format {self.time_format!r} is given, but no time column; set time='...'"
+                )
+            check_format(self.time_format)
+
+    def _check_names(self, names: list[str]) -> None:
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(
+                    f"field {name!r} stands twice in the schema; every field needs a name of its own"
+                )
+        special = {"label": self.label, "time": self.time, "weight": self.weight}
+        given = {role: name for role, name in special.items() if name is not None}
+        for role, name in given.items():
+            if not isinstance(name, str) or not name:
+                raise InputError(f"the schema's {role} must be the name of a column, not {name!r}")
+            # The time may be learned from too: its hour of day, say. The label and the weight never.
+            if name in names and role != "time":
+                raise InputError(
+                    f"column {name!r} is the schema's {role} and also a field; remove it from the fields"
+                )
+        if len(set(given.values())) < len(given):
+            raise InputError(f"label, time and weight must be different columns, not {given}")
+        for field in self.fields:
+            if field.derive is not None and self.time is None:
+                raise InputError(
+                    f"field {field.name!r} is derived from the time, but no column is: set time='...'"
+                )
+
+    def field_index(self, name: str) -> int:
+        """The place of field `name` in `fields`."""
+        names = [field.name for field in self.fields]
+        if name not in names:
+            raise InputError(f"unknown field {name!r}{nearest(name, names)} Fields are: {_listed(names)}")
+        return names.index(name)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups in use: user, ad, context first, then the others in order of appearance."""
+        used = list(dict.fromkeys(field.group for field in self.fields))
+        return tuple([g for g in GROUPS if g in used] + [g for g in used if g not in GROUPS])
+
+    @property
+    def group_codes(self) -> NDArray[np.int32]:
+        """For every field the place of its group in `groups`."""
+        groups = self.groups
+        return np.array([groups.index(field.group) for field in self.fields], dtype=np.int32)

@@ -1,0 +1,330 @@
+"""The table: feature keys to dense rows, with a row of every column for each key.
+
+Keys live in rows 0, 1, 2, ... in order of first arrival; the columns are plain float32 arrays over those
+rows, for the kernels. The index is open addressing with linear probing: slots hold row + 1, 0 is empty, and a
+key's first slot comes from its stirred bits, so that keys which share their low bits do not crowd. It holds
+no tombstones: whatever drops rows (eviction, time to live) compacts the columns and builds the index anew.
+
+The table does not decide *what* to evict: the model scores its rows.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl._jit import jit
+from pbodl.data.hashing import finish, wrapping
+from pbodl.errors import InputError
+
+SMALLEST = 64
+# Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
+LARGE = 1_000_000
+STATE = ("keys", "field", "last_seen", "count", "evicted", "expired")
+
+
+@jit
+def _find(slots, row_keys, keys, rows):
+    """MODIFIES: rows."""
+    mask = np.uint64(slots.shape[0] - 1)
+    for i in range(keys.shape[0]):
+        slot = np.int64(finish(keys[i]) & mask)
+        while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+            slot = (slot + 1) & np.int64(mask)
+        rows[i] = np.int64(slots[slot]) - 1
+
+
+@jit
+def _insert(slots, row_keys, size, limit, keys, start, stop, rows):
+    """Rows of keys[start:stop], unseen keys appended, until `limit` rows. Returns (where it stopped, the new
+    size).
+
+    MODIFIES: slots, row_keys, rows.
+    """
+    mask = np.uint64(slots.shape[0] - 1)
+    for i in range(start, stop):
+        slot = np.int64(finish(keys[i]) & mask)
+        while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+            slot = (slot + 1) & np.int64(mask)
+        if slots[slot] == 0:
+            if size >= limit:
+                return i, size
+            row_keys[size] = keys[i]
+            size += 1
+            slots[slot] = size
+        rows[i] = np.int64(slots[slot]) - 1
+    return stop, size
+
+
+@jit
+def _index(slots, row_keys, size):
+    """Enter rows 0 to size. Returns a row whose key stands there already, or -1. MODIFIES: slots."""
+    mask = np.uint64(slots.shape[0] - 1)
+    for row in range(size):
+        slot = np.int64(finish(row_keys[row]) & mask)
+        while slots[slot] != 0:
+            if row_keys[slots[slot] - 1] == row_keys[row]:
+                return row
+            slot = (slot + 1) & np.int64(mask)
+        slots[slot] = row + 1
+    return -1
+
+
+@jit
+def _fitting_samples(slots, row_keys, room, keys, indptr, start, fresh_slots):
+    """The first sample from `start` on that brings the unseen keys above `room`. MODIFIES: fresh_slots."""
+    mask = np.uint64(slots.shape[0] - 1)
+    fresh_mask = np.uint64(fresh_slots.shape[0] - 1)
+    first = indptr[start]
+    fresh = 0
+    for sample in range(start, indptr.shape[0] - 1):
+        for i in range(indptr[sample], indptr[sample + 1]):
+            stirred = finish(keys[i])
+            slot = np.int64(stirred & mask)
+            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+                slot = (slot + 1) & np.int64(mask)
+            if slots[slot] != 0:
+                continue
+            slot = np.int64(stirred & fresh_mask)
+            while fresh_slots[slot] != 0 and keys[first + fresh_slots[slot] - 1] != keys[i]:
+                slot = (slot + 1) & np.int64(fresh_mask)
+            if fresh_slots[slot] == 0:
+                if fresh == room:
+                    return sample
+                fresh += 1
+                fresh_slots[slot] = i - first + 1
+    return indptr.shape[0] - 1
+
+
+@jit
+def _compact(column, kept):
+    """Move row kept[i] to row i, in place: no row is overwritten before it was moved. MODIFIES: column."""
+    for i in range(kept.shape[0]):
+        for j in range(column.shape[1]):
+            column[i, j] = column[kept[i], j]
+
+
+class Table:
+    """Rows of float32 columns, by feature key.
+
+    columns       name -> width: `column(name)` has shape [size, width]
+    capacity      the most rows that `insert_samples` will make; None is no bound
+    time_to_live  how long, on the model's clock, a row that is not learned from is worth keeping; None is for
+    ever
+
+    >>> table = Table({"mean": 2})
+    >>> table.insert(np.array([7, 9, 7], dtype=np.uint64)).tolist(), table.find(np.array([9, 8],
+    dtype=np.uint64)).tolist() ([0, 1, 0], [1, -1])
+    """
+
+    def __init__(
+        self, columns: Mapping[str, int], capacity: int | None = None, time_to_live: float | None = None
+    ) -> None:
+        if capacity is not None and capacity < 1:
+            raise InputError(
+                f"capacity is {capacity}; it must be at least 1, or None for a table without bound"
+            )
+        if time_to_live is not None and not time_to_live > 0:
+            raise InputError(f"time_to_live is {time_to_live}; it must be above 0, or None to keep every row")
+        self.capacity = capacity
+        self.time_to_live = time_to_live
+        self.size = self.evicted = self.expired = 0
+        self._keys = np.empty(0, dtype=np.uint64)
+        self._field = np.empty(0, dtype=np.uint16)
+        self._last_seen = np.empty(0)
+        self._count = np.empty(0, dtype=np.uint32)
+        self._columns = {name: np.empty((0, width), dtype=np.float32) for name, width in columns.items()}
+        self._slots = np.zeros(SMALLEST, dtype=np.uint32)
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """The key of each row."""
+        return self._keys[: self.size]
+
+    @property
+    def field(self) -> NDArray[np.uint16]:
+        """The schema's field that each row's feature belongs to: the model writes it."""
+        return self._field[: self.size]
+
+    @property
+    def last_seen(self) -> NDArray[np.float64]:
+        """The model's clock when each row was last learned from: the model writes it."""
+        return self._last_seen[: self.size]
+
+    @property
+    def count(self) -> NDArray[np.uint32]:
+        """How often each row was learned from: the model writes it."""
+        return self._count[: self.size]
+
+    def column(self, name: str) -> NDArray[np.float32]:
+        """A column, [size, width]: a view, to be asked for again after rows were added or dropped."""
+        return self._columns[name][: self.size]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of all arrays, the index and the slack for growth included."""
+        columns = sum(array.nbytes for array in self._columns.values())
+        return self._keys.nbytes + self._last_seen.nbytes + self._count.nbytes + columns + self._slots.nbytes
+
+    def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """The row of each key, -1 if it is unseen; changes nothing."""
+        rows = np.empty(len(keys), dtype=np.int32)
+        with wrapping():
+            _find(self._slots, self._keys, keys, rows)
+        return rows
+
+    def insert(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """The row of each key; unseen ones get new rows at the end, in order of arrival, whatever the
+        capacity.
+
+        The caller fills the columns of the rows from the old size on; `field`, `last_seen` and `count` start at 0.
+        """
+        rows = np.empty(len(keys), dtype=np.int32)
+        old_size = self.size
+        place = 0
+        while place < len(keys):
+            limit = min(len(self._keys), 3 * len(self._slots) // 4)
+            with wrapping():
+                place, self.size = _insert(
+                    self._slots, self._keys, self.size, limit, keys, place, len(keys), rows
+                )
+            if place < len(keys):
+                self._grow()
+        self._field[old_size : self.size] = 0
+        self._last_seen[old_size : self.size] = 0.0
+        self._count[old_size : self.size] = 0
+        return rows
+
+    def insert_samples(
+        self, keys: NDArray[np.uint64], indptr: NDArray[np.int64], start: int
+    ) -> tuple[NDArray[np.int32], int]:
+        """As `insert`, for whole samples from `start` on: the rows of samples start to stop, and stop.
+
+        It stops before the first sample that would take the table past its capacity; the caller then evicts,
+        and goes on there.
+        """
+        stop = len(indptr) - 1
+        if self.capacity is not None and self.size + indptr[-1] - indptr[start] > self.capacity:
+            stop = self._fitting(keys, indptr, start, self.capacity)
+        return self.insert(keys[indptr[start] : indptr[stop]]), stop
+
+    def _fitting(self, keys: NDArray[np.uint64], indptr: NDArray[np.int64], start: int, capacity: int) -> int:
+        """The first sample from `start` on that does not fit."""
+        room = max(0, capacity - self.size)
+        fresh_slots = np.zeros(_slots_for(min(room + 1, int(indptr[-1] - indptr[start]))), dtype=np.int64)
+        with wrapping():
+            stop = int(_fitting_samples(self._slots, self._keys, room, keys, indptr, start, fresh_slots))
+        if stop == start:
+            distinct = len(np.unique(keys[indptr[start] : indptr[start + 1]]))
+            if distinct > capacity:
+                raise InputError(
+                    f"one sample has {distinct} distinct features, more than the capacity of {capacity}; "
+                    "give the model a larger capacity"
+                )
+        return stop
+
+    def evict(self, scores: NDArray[np.float64], n: int) -> None:
+        """Drop the n rows of lowest score (of equal ones the lower row); the others close ranks in order."""
+        n = min(n, self.size)
+        if len(scores) != self.size or np.isnan(scores).any():
+            raise ValueError(f"evict needs one score, not NaN, for each of the {self.size} rows")
+        if n <= 0:
+            return
+        threshold = np.partition(scores, n - 1)[n - 1]
+        drop = scores < threshold
+        equal = np.flatnonzero(scores == threshold)
+        drop[equal[: n - int(drop.sum())]] = True
+        self._keep(np.flatnonzero(~drop))
+        self.evicted += n
+
+    def remove_older(self, before: float) -> int:
+        """Drop the rows last learned from before that moment of the model's clock; returns how many."""
+        kept = np.flatnonzero(self.last_seen >= before)
+        removed = self.size - len(kept)
+        if removed:
+            self._keep(kept)
+            self.expired += removed
+        return removed
+
+    def state(self) -> dict[str, NDArray]:
+        """Copies of all that the table holds, by name."""
+        arrays: dict[str, NDArray] = {name: self.column(name).copy() for name in self._columns}
+        arrays.update(keys=self.keys.copy(), field=self.field.copy(), last_seen=self.last_seen.copy(), count=self.count.copy())
+        arrays.update(evicted=np.array(self.evicted), expired=np.array(self.expired))
+        return arrays
+
+    def load_state(self, state: Mapping[str, NDArray]) -> None:
+        """Become the table whose `state()` this is; all of it is checked before anything changes."""
+        names = {*STATE, *self._columns}
+        if set(state) != names:
+            raise InputError(
+                f"a table's state holds {', '.join(sorted(names))}; this one {', '.join(sorted(state))}"
+            )
+        size = len(state["keys"])
+        shapes = {"keys": (size,), "field": (size,), "last_seen": (size,), "count": (size,), "evicted": (), "expired": ()}
+        shapes.update({name: (size, array.shape[1]) for name, array in self._columns.items()})
+        for name, shape in shapes.items():
+            if np.shape(state[name]) != shape:
+                raise InputError(
+                    f"the state's {name!r} has shape {np.shape(state[name])}; this table needs {shape}"
+                )
+        keys = np.array(state["keys"], dtype=np.uint64)
+        slots = np.zeros(_slots_for(size), dtype=np.uint32)
+        with wrapping():
+            twice = _index(slots, keys, size)
+        if twice >= 0:
+            raise InputError(f"the state holds the key {keys[twice]} twice; it is damaged")
+        self._keys, self._slots, self.size = keys, slots, size
+        self._field = np.array(state["field"], dtype=np.uint16)
+        self._last_seen = np.array(state["last_seen"], dtype=np.float64)
+        self._count = np.array(state["count"], dtype=np.uint32)
+        self._columns = {name: np.array(state[name], dtype=np.float32, order="C") for name in self._columns}
+        self.evicted, self.expired = int(state["evicted"]), int(state["expired"])
+
+    def _grow(self) -> None:
+        """Room for at least one row more, in the arrays and in the index."""
+        if self.size == len(self._keys):
+            allocated = max(SMALLEST, self.size + (self.size // 2 if self.size < LARGE else self.size // 4))
+            if self.capacity is not None:
+                allocated = min(allocated, max(self.capacity, self.size + 1))
+            self._resize(allocated)
+        if self.size == 3 * len(self._slots) // 4:
+            self._rebuild(2 * len(self._slots))
+
+    def _resize(self, allocated: int) -> None:
+        self._keys = _resized(self._keys, allocated, self.size)
+        self._field = _resized(self._field, allocated, self.size)
+        self._last_seen = _resized(self._last_seen, allocated, self.size)
+        self._count = _resized(self._count, allocated, self.size)
+        for name, array in self._columns.items():
+            self._columns[name] = _resized(array, allocated, self.size)
+
+    def _rebuild(self, slots: int) -> None:
+        self._slots = np.zeros(slots, dtype=np.uint32)
+        with wrapping():
+            _index(self._slots, self._keys, self.size)
+
+    def _keep(self, kept: NDArray[np.int64]) -> None:
+        size = len(kept)
+        self._keys[:size] = self._keys[kept]
+        self._field[:size] = self._field[kept]
+        self._last_seen[:size] = self._last_seen[kept]
+        self._count[:size] = self._count[kept]
+        for array in self._columns.values():
+            _compact(array, kept)
+        self.size = size
+        self._rebuild(len(self._slots))
+
+
+def _slots_for(rows: int) -> int:
+    """The power of two of slots that `rows` rows fill to three quarters at most."""
+    return max(SMALLEST, 1 << (4 * rows // 3).bit_length())
+
+
+def _resized(array: NDArray, allocated: int, size: int) -> NDArray:
+    larger = np.empty((allocated, *array.shape[1:]), dtype=array.dtype)
+    larger[:size] = array[:size]
+    return larger

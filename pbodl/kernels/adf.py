@@ -1,0 +1,52 @@
+"""Assumed density filtering of one weight (PBODL eq. 6, eq. 7), its guards, and decay towards the prior (PBODL eq. 28).
+
+Letters: (m, v) the weight's mean and variance; dm, dv the derivatives of log Z by them.
+    m' = m + v dm                     v' = v - v² h,   h = dm² - 2 dv
+
+A likelihood to a power w (an example's weight) raises its Gaussian message to the power w. With g = v h, the share of the
+variance that the whole message takes away, dividing out and multiplying back gives
+    m' = m + w v dm c                 v' = v (1 - g) c,    c = 1/(1 + (w-1) g)
+which for w = 1 is the update above, for w = 2 two messages, and never drives a variance below zero where one message does not.
+(Scaling log Z itself in both derivatives would square w in the first term of h, and *raise* the variance on surprising clicks
+with w < 1; tests/kernels/test_adf.py compares both with quadrature.)
+
+erratum E6: h can be negative, so a variance can grow; that is right, and bounded by the guard.
+"""
+
+import numpy as np
+
+from pbodl._jit import inlined
+from pbodl.kernels.normal import ONE, TWO, ZERO
+
+LARGEST = np.float32(1e6)
+SMALLEST = np.float32(1e-30)
+
+
+@inlined
+def adf_update(m, v, dm, dv, power, cap):
+    """One weight's new mean and variance, and 1 if the guard kept the old ones (both), else 0.
+
+    The guard rejects an update whole when the variance would not stay positive or a number would not stay finite.
+    `cap` > 0 limits the step of the mean to cap √v.
+    """
+    g = v * (dm * dm - TWO * dv)
+    c = ONE if power == ONE else ONE / (ONE + (power - ONE) * g)
+    step = power * v * dm * c
+    if cap > ZERO:
+        limit = cap * np.sqrt(v)
+        step = min(max(step, -limit), limit)
+    v_new = v * (ONE - g) * c
+    good = (g < ONE) & (v_new > SMALLEST) & (v_new < LARGEST) & (abs(m + step) < LARGEST)
+    # Written as a step of zero, not as a choice between m and m', so that the vector loop stores plainly: masked stores are slow.
+    return m + (step if good else ZERO), v + (v_new - v if good else ZERO), (ZERO if good else ONE)
+
+
+@inlined
+def decay(m, v, v_prior, kept, also_mean):
+    """Forget a share of what the likelihood said: π' = π_prior + kept (π - π_prior), the n steps at once of PBODL eq. 28.
+
+    `kept` = (1-ε)^n. In precision form a step is affine, π' = (1-ε) π + ε π_prior, so any number of steps is one. With
+    `also_mean` the precision-mean decays alike (prior mean zero), as AdPredictor does; the paper decays the variance alone.
+    """
+    v_new = v * v_prior / (kept * v_prior + (ONE - kept) * v)
+    return (kept * m * v_new / v if also_mean else m), v_new

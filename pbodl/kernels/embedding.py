@@ -1,0 +1,211 @@
+"""The embedding layer: a sample's features become Gaussian vectors (PBODL eq. 11, eq. 16), and their rows are updated.
+
+Letters: row r of the table holds m_w, v_w of D = G K numbers, with K the dimension and G = 1 but for FFM (one vector per group);
+feature j of a sample has value x (1 for a category), field f and row r (-1 if it was never seen):
+    m_x = x m_w        v_x = x² v_w        ∂/∂m_w = x dm_x        ∂/∂v_w = x² dv_x
+The linear term is one more weight per feature, its moments added to those of z_L.
+
+erratum E7: with every mean at the prior's zero the gradients of FM vanish and hidden units stay equal. The prior mean is zero, but
+the *initial posterior mean* is a small draw, a pure function of (seed, key, dimension): the same on every machine and in every
+order of arrival, and known without memory for features that were never seen.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pbodl._jit import inlined, jit
+from pbodl.kernels.adf import adf_update, decay
+from pbodl.kernels.normal import ONE, ZERO
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
+S16, S27, S30, S31, S32, S48 = (np.uint64(n) for n in (16, 27, 30, 31, 32, 48))
+LOW_16 = np.uint64(0xFFFF)
+DRAW_CENTRE = 2.0 * 65535.0
+DRAW_SCALE = 1.0 / 37837.22743105355  # √(4 (65536² - 1)/12)
+
+
+class Rows(NamedTuple):
+    """The weights that features own, one row per feature."""
+
+    mean: np.ndarray  # float32 (rows, D)
+    variance: np.ndarray
+    linear_mean: np.ndarray  # float32 (rows, 1); (0, 1) without the linear term
+    linear_variance: np.ndarray
+    last_seen: np.ndarray  # float64 (rows,): the clock when the row was last learned from
+    count: np.ndarray  # uint32 (rows,): how many samples it was learned from
+
+
+class RowPrior(NamedTuple):
+    """What a row is before any data: N(0, variance of its field), started at a small random mean."""
+
+    variance: np.ndarray  # float32 (fields,)
+    linear_variance: np.ndarray  # float32 (fields,)
+    initial_scale: np.float32
+    seed: np.uint64
+
+
+class Forgetting(NamedTuple):
+    """Decay towards the prior: half-life in units of the clock (0: none), and whether the mean decays too."""
+
+    half_life: np.float64
+    also_mean: np.bool_
+
+
+class Features(NamedTuple):
+    """A batch's features in CSR form: sample s owns entries indptr[s] to indptr[s+1]."""
+
+    indptr: np.ndarray  # int64 (samples + 1,)
+    rows: np.ndarray  # int32 (entries,): place in the table, -1 if unseen
+    keys: np.ndarray  # uint64 (entries,)
+    values: np.ndarray  # float32 (entries,)
+    fields: np.ndarray  # int32 (entries,)
+
+
+@inlined
+def mix(h):
+    """A bijection of 64-bit integers in which every input bit stirs every output bit."""
+    h = (h ^ (h >> S30)) * MIX_1
+    h = (h ^ (h >> S27)) * MIX_2
+    return h ^ (h >> S31)
+
+
+@inlined
+def standard_draw(seed, key, k):
+    """A draw with mean 0 and variance 1, a pure function of three uint64: the sum of four uniforms, integers up to the last step."""
+    h = mix(key ^ mix(seed + (k + np.uint64(1)) * GOLDEN))
+    total = (h & LOW_16) + ((h >> S16) & LOW_16) + ((h >> S32) & LOW_16) + (h >> S48)
+    return np.float32((np.float64(total) - DRAW_CENTRE) * DRAW_SCALE)
+
+
+@jit
+def initialise_rows(rows, keys, fields, start, prior):
+    """Set rows [start, start + len(keys)) to what they are before any data. MODIFIES: rows."""
+    for n in range(len(keys)):
+        r = start + n
+        for d in range(rows.mean.shape[1]):
+            rows.mean[r, d] = prior.initial_scale * standard_draw(prior.seed, keys[n], np.uint64(d))
+            rows.variance[r, d] = prior.variance[fields[n]]
+        if len(rows.linear_mean) > 0:
+            rows.linear_mean[r, 0] = ZERO
+            rows.linear_variance[r, 0] = prior.linear_variance[fields[n]]
+        rows.count[r] = np.uint32(0)
+
+
+@inlined
+def kept_share(elapsed, half_life):
+    """The share of the likelihood's part that is left after `elapsed`: 2^(-elapsed/half_life)."""
+    return np.float32(2.0 ** (-elapsed / half_life)) if elapsed > 0.0 else ONE
+
+
+@jit
+def forget_rows(rows, features, sample, now, prior, forgetting):
+    """Bring the decay of a sample's rows up to the clock `now`. MODIFIES: rows."""
+    for j in range(features.indptr[sample], features.indptr[sample + 1]):
+        r, field = features.rows[j], features.fields[j]
+        kept = kept_share(now - rows.last_seen[r], forgetting.half_life)
+        if kept == ONE:
+            continue
+        for d in range(rows.mean.shape[1]):
+            rows.mean[r, d], rows.variance[r, d] = decay(
+                rows.mean[r, d], rows.variance[r, d], prior.variance[field], kept, forgetting.also_mean
+            )
+        if len(rows.linear_mean) > 0:
+            rows.linear_mean[r, 0], rows.linear_variance[r, 0] = decay(
+                rows.linear_mean[r, 0], rows.linear_variance[r, 0], prior.linear_variance[field], kept, forgetting.also_mean
+            )
+
+
+@inlined
+def embedding_forward(rows, features, sample, m_x, v_x):
+    """Gather a sample's features; returns the linear term's mean and variance. MODIFIES: m_x, v_x (features, D)."""
+    m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
+    at, values = features.rows, features.values
+    first, last = features.indptr[sample], features.indptr[sample + 1]
+    m_linear, v_linear = ZERO, ZERO
+    for j in range(last - first):
+        r, x = at[first + j], values[first + j]
+        x2 = x * x
+        for d in range(m_w.shape[1]):
+            m_x[j, d] = x * m_w[r, d]
+            v_x[j, d] = x2 * v_w[r, d]
+        if len(m_l) > 0:
+            m_linear += x * m_l[r, 0]
+            v_linear += x2 * v_l[r, 0]
+    return m_linear, v_linear
+
+
+@inlined
+def preview_weight(m, v, v_prior, kept, also_mean):
+    """A weight as it is after decay, without touching it."""
+    return decay(m, v, v_prior, kept, also_mean) if kept < ONE else (m, v)
+
+
+@inlined
+def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
+    """`embedding_forward` that leaves the table alone: decay and unseen features are worked out on the way. MODIFIES: m_x, v_x."""
+    m_w, v_w, m_l, v_l, last_seen = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance, rows.last_seen
+    at, values, fields, keys = features.rows, features.values, features.fields, features.keys
+    first, last = features.indptr[sample], features.indptr[sample + 1]
+    half_life, also_mean = forgetting.half_life, forgetting.also_mean
+    m_linear, v_linear = ZERO, ZERO
+    for j in range(last - first):
+        r, x, field = at[first + j], values[first + j], fields[first + j]
+        x2 = x * x
+        m, v = ZERO, prior.linear_variance[field]
+        if r < 0:
+            for d in range(m_w.shape[1]):
+                m_x[j, d] = x * prior.initial_scale * standard_draw(prior.seed, keys[first + j], np.uint64(d))
+                v_x[j, d] = x2 * prior.variance[field]
+        elif half_life > 0.0:
+            kept = kept_share(now - last_seen[r], half_life)
+            for d in range(m_w.shape[1]):
+                m_d, v_d = preview_weight(m_w[r, d], v_w[r, d], prior.variance[field], kept, also_mean)
+                m_x[j, d] = x * m_d
+                v_x[j, d] = x2 * v_d
+            if len(m_l) > 0:
+                m, v = preview_weight(m_l[r, 0], v_l[r, 0], v, kept, also_mean)
+        else:
+            for d in range(m_w.shape[1]):
+                m_x[j, d] = x * m_w[r, d]
+                v_x[j, d] = x2 * v_w[r, d]
+            if len(m_l) > 0:
+                m, v = m_l[r, 0], v_l[r, 0]
+        if len(m_l) > 0:
+            m_linear += x * m
+            v_linear += x2 * v
+    return m_linear, v_linear
+
+
+@inlined
+def embedding_backward(rows, features, sample, now, dm_x, dv_x, dm_linear, dv_linear, power, cap, rejected):
+    """Update the rows of a sample's features. MODIFIES: rows, rejected[0] (embeddings) and rejected[1] (linear term)."""
+    m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
+    last_seen, count = rows.last_seen, rows.count
+    at, values = features.rows, features.values
+    first, last = features.indptr[sample], features.indptr[sample + 1]
+    bad, bad_linear = ZERO, ZERO
+    for j in range(last - first):
+        r, x = at[first + j], values[first + j]
+        x2 = x * x
+        for d in range(m_w.shape[1]):
+            m_w[r, d], v_w[r, d], no = adf_update(m_w[r, d], v_w[r, d], x * dm_x[j, d], x2 * dv_x[j, d], power, cap)
+            bad += no
+        if len(m_l) > 0:
+            m_l[r, 0], v_l[r, 0], no = adf_update(m_l[r, 0], v_l[r, 0], x * dm_linear, x2 * dv_linear, power, cap)
+            bad_linear += no
+        count[r] += np.uint32(1)
+        last_seen[r] = now
+    rejected[0] += int(bad)
+    rejected[1] += int(bad_linear)
+
+
+@jit
+def standard_draws(seed, key, n):
+    """n draws of `standard_draw` for k = 0, 1, 2, ..."""
+    draws = np.empty(n, np.float32)
+    for k in range(n):
+        draws[k] = standard_draw(seed, key, np.uint64(k))
+    return draws

@@ -1,0 +1,124 @@
+"""Embedding operations that work dimension by dimension: concat, sum and FM (PBODL eq. 12, 17-21).
+
+Letters: n features of a sample with moments m_x, v_x of shape (n, G, K); `g` picks the vectors that take part (0 but for FFM).
+    concat  z_0 = the fields' vectors side by side; features of the same field are summed first (PBODL eq. 12)
+    sum     z_0k = Σ_i z_ik                                                                    (PBODL eq. 17, eq. 18)
+    FM      z_0k = Σ_{i<j} z_ik z_jk                                                           (PBODL eq. 19, eq. 20, eq. 21)
+
+erratum E3: the printed FM variance adds the variances of the pairs as if they were independent, but pairs share features. Exact,
+and as cheap, with S = Σ m, V = Σ v, T = Σ_j v_j (S - m_j):
+    m = ½ [S² - Σ m²]                             v = Σ_i v_i (S - m_i)² + ½ [V² - Σ v²]
+    ∂m/∂m_i = S - m_i      ∂v/∂v_i = (S - m_i)² + V - v_i      ∂v/∂m_i = 2 (T - v_i (S - m_i))
+As printed, with q = m² + v:  v = ½ [(Σq)² - Σq²] - ½ [(Σm²)² - Σm⁴].
+"""
+
+
+from pbodl._jit import inlined
+from pbodl.kernels.normal import HALF, TWO, ZERO
+
+CONCAT, SUM, FM, FFM = 0, 1, 2, 3
+EXACT, PAPER = 0, 1
+
+
+@inlined
+def concat_forward(m_x, v_x, n, fields, first, m_z, v_z):
+    """Moments of z_0 for concat. MODIFIES: m_z, v_z (zeroed by the caller)."""
+    dim = m_x.shape[2]
+    for j in range(n):
+        begin = fields[first + j] * dim
+        m, v = m_z[begin : begin + dim], v_z[begin : begin + dim]
+        for k in range(dim):
+            m[k] += m_x[j, 0, k]
+            v[k] += v_x[j, 0, k]
+
+
+@inlined
+def concat_backward(n, fields, first, dm_z, dv_z, dm_x, dv_x):
+    """MODIFIES: dm_x, dv_x."""
+    dim = dm_x.shape[2]
+    for j in range(n):
+        begin = fields[first + j] * dim
+        dm, dv = dm_z[begin : begin + dim], dv_z[begin : begin + dim]
+        for k in range(dim):
+            dm_x[j, 0, k] = dm[k]
+            dv_x[j, 0, k] = dv[k]
+
+
+@inlined
+def sum_forward(m_x, v_x, n, m_z, v_z):
+    """Moments of z_0 for sum. MODIFIES: m_z, v_z (zeroed by the caller)."""
+    for j in range(n):
+        for k in range(m_x.shape[2]):
+            m_z[k] += m_x[j, 0, k]
+            v_z[k] += v_x[j, 0, k]
+
+
+@inlined
+def sum_backward(n, dm_z, dv_z, dm_x, dv_x):
+    """MODIFIES: dm_x, dv_x."""
+    for j in range(n):
+        for k in range(dm_x.shape[2]):
+            dm_x[j, 0, k] = dm_z[k]
+            dv_x[j, 0, k] = dv_z[k]
+
+
+@inlined
+def fm_forward(m_x, v_x, members, n, g, mode, sums, m_z, v_z):
+    """Add the FM of n member features to z_0. MODIFIES: m_z, v_z; and for backward: sums (3, K), with S, V, T or Σm, Σq, Σm²."""
+    dim = m_x.shape[2]
+    for k in range(dim):
+        sums[0, k] = ZERO
+        sums[1, k] = ZERO
+        sums[2, k] = ZERO
+    if mode == EXACT:
+        for j in range(n):
+            i = members[j]
+            for k in range(dim):
+                sums[0, k] += m_x[i, g, k]
+                sums[1, k] += v_x[i, g, k]
+        for j in range(n):
+            i = members[j]
+            for k in range(dim):
+                m, v = m_x[i, g, k], v_x[i, g, k]
+                rest = sums[0, k] - m
+                sums[2, k] += v * rest
+                m_z[k] += HALF * m * rest
+                v_z[k] += v * (rest * rest + HALF * (sums[1, k] - v))
+    else:
+        for j in range(n):
+            i = members[j]
+            for k in range(dim):
+                m = m_x[i, g, k]
+                sums[0, k] += m
+                sums[1, k] += m * m + v_x[i, g, k]
+                sums[2, k] += m * m
+        for j in range(n):
+            i = members[j]
+            for k in range(dim):
+                m = m_x[i, g, k]
+                q = m * m + v_x[i, g, k]
+                m_z[k] += HALF * m * (sums[0, k] - m)
+                v_z[k] += HALF * (q * (sums[1, k] - q) - m * m * (sums[2, k] - m * m))
+
+
+@inlined
+def fm_backward(m_x, v_x, members, n, g, mode, sums, dm_z, dv_z, dm_x, dv_x):
+    """MODIFIES: dm_x, dv_x."""
+    dim = m_x.shape[2]
+    for j in range(n):
+        i = members[j]
+        for k in range(dim):
+            m, v = m_x[i, g, k], v_x[i, g, k]
+            rest = sums[0, k] - m
+            if mode == EXACT:
+                dm_x[i, g, k] = dm_z[k] * rest + dv_z[k] * TWO * (sums[2, k] - v * rest)
+                dv_x[i, g, k] = dv_z[k] * (rest * rest + sums[1, k] - v)
+            else:
+                others = sums[1, k] - (m * m + v)
+                dm_x[i, g, k] = dm_z[k] * rest + dv_z[k] * TWO * m * (others - (sums[2, k] - m * m))
+                dv_x[i, g, k] = dv_z[k] * others
+
+
+def width(op: int, dim: int, n_fields: int) -> int:
+    """How many numbers z_0 has."""
+    return dim * n_fields if op == CONCAT else dim

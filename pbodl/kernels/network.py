@@ -1,0 +1,277 @@
+"""The whole network, one line a layer: features -> embedding -> operation -> dense + ReLU ... -> dense -> probit (PBODL §2.1).
+
+`learn_batch` goes sample by sample: forward, gradients of log Z backward, ADF update of every weight (PBODL eq. 6, eq. 7, eq. 8), next
+sample. `predict_batch` only goes forward, BLOCK samples side by side.
+
+Shapes: L dense layers, layer l from sizes[l] to sizes[l+1] units; sizes[0] is the width of z_0, sizes[L] = 1. Weights of all
+layers stand in one padded array (L, widest out, widest in + 1), so that one compiled kernel serves every depth.
+
+erratum E8: the last layer is linear; z_L enters the probit without a ReLU.
+Without hidden layers z_L is the sum of z_0 plus the bias (sizes = [0, 1]): the sum operation is then linear probit regression, and FM
+is the factorisation machine itself.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pbodl._jit import inlined, jit
+from pbodl.kernels.adf import decay
+from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward, dense_forward_block
+from pbodl.kernels.embedding import embedding_backward, embedding_forward, embedding_preview, forget_rows
+from pbodl.kernels.ffm import ffm_backward, ffm_forward
+from pbodl.kernels.interaction import (
+    CONCAT,
+    FFM,
+    FM,
+    SUM,
+    concat_backward,
+    concat_forward,
+    fm_backward,
+    fm_forward,
+    sum_backward,
+    sum_forward,
+)
+from pbodl.kernels.normal import ZERO
+from pbodl.kernels.probit import probit_backward, probit_forward
+from pbodl.kernels.relu import relu_backward, relu_forward
+
+REJECTED_EMBEDDING, REJECTED_LINEAR, REJECTED_DENSE = 0, 1, 2
+SMALLEST_FORGETTING = 1e-4  # dense layers are decayed in steps of this many half-lives, not at every sample
+
+
+class Dense(NamedTuple):
+    """The weights of all dense layers."""
+
+    mean: np.ndarray  # float32 (L, widest out, widest in + 1)
+    variance: np.ndarray
+    last_seen: np.ndarray  # float64 (1,): the clock up to which they are decayed
+    prior_variance: np.float32
+
+
+class Shape(NamedTuple):
+    """What the network looks like."""
+
+    op: np.int64
+    mode: np.int64  # of the FM variance: EXACT or PAPER
+    sizes: np.ndarray  # int64 (L + 1,)
+    width: np.int64  # of z_0
+    group_of_field: np.ndarray  # int32 (fields,)
+
+
+class Scratch(NamedTuple):
+    """Room for one sample's moments and gradients."""
+
+    m_x: np.ndarray  # (features, G, K)
+    v_x: np.ndarray
+    dm_x: np.ndarray
+    dv_x: np.ndarray
+    groups: np.ndarray  # (features,)
+    members: np.ndarray  # (G, features)
+    counts: np.ndarray  # (G,)
+    m_p: np.ndarray  # (G, G, K)
+    v_p: np.ndarray
+    sums: np.ndarray  # (G, 3, K)
+    m_z: np.ndarray  # (L + 1, widest)
+    v_z: np.ndarray
+    m_a: np.ndarray
+    v_a: np.ndarray
+    above: np.ndarray
+    below: np.ndarray
+    ratio: np.ndarray
+    dm: np.ndarray
+    dv: np.ndarray
+
+
+@jit
+def make_scratch(shape, features, depth):
+    """Scratch for samples of up to `features` features, each of `depth` = G K numbers."""
+    n_groups = shape.group_of_field.max() + 1 if shape.op == FFM else 1
+    dim = depth // n_groups
+    layers = len(shape.sizes)
+    widest = max(shape.width, shape.sizes.max()) + 1
+    f = np.float32
+    members = np.empty((n_groups, features), np.int64)
+    for g in range(n_groups):
+        for j in range(features):
+            members[g, j] = j
+    return Scratch(
+        np.empty((features, n_groups, dim), f), np.empty((features, n_groups, dim), f),
+        np.empty((features, n_groups, dim), f), np.empty((features, n_groups, dim), f),
+        np.empty(features, np.int64), members, np.empty(n_groups, np.int64),
+        np.empty((n_groups, n_groups, dim), f), np.empty((n_groups, n_groups, dim), f), np.empty((n_groups, 3, dim), f),
+        np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
+        np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
+        np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
+    )  # fmt: skip
+
+
+@inlined
+def flat(vectors):
+    """The same numbers, all groups' vectors of a feature in a row: (features, G, K) as (features, G K)."""
+    return vectors.reshape(vectors.shape[0], vectors.shape[1] * vectors.shape[2])
+
+
+@jit
+def most_features(indptr):
+    """The largest number of features in one sample."""
+    most = 1
+    for s in range(len(indptr) - 1):
+        most = max(most, indptr[s + 1] - indptr[s])
+    return most
+
+
+@inlined
+def operation_forward(shape, features, sample, w):
+    """z_0 from the gathered features. MODIFIES: w."""
+    first = features.indptr[sample]
+    n = features.indptr[sample + 1] - first
+    m_z, v_z = w.m_z[0], w.v_z[0]
+    for i in range(shape.width):
+        m_z[i] = ZERO
+        v_z[i] = ZERO
+    if shape.op == CONCAT:
+        concat_forward(w.m_x, w.v_x, n, features.fields, first, m_z, v_z)
+    elif shape.op == SUM:
+        sum_forward(w.m_x, w.v_x, n, m_z, v_z)
+    elif shape.op == FM:
+        fm_forward(w.m_x, w.v_x, w.members[0], n, 0, shape.mode, w.sums[0], m_z, v_z)
+    else:
+        for j in range(n):
+            w.groups[j] = shape.group_of_field[features.fields[first + j]]
+        ffm_forward(w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, m_z, v_z)
+
+
+@inlined
+def operation_backward(shape, features, sample, w):
+    """Gradients by the gathered features from those by z_0. MODIFIES: w."""
+    first = features.indptr[sample]
+    n = features.indptr[sample + 1] - first
+    dm_z, dv_z = w.dm[0], w.dv[0]
+    if shape.op == CONCAT:
+        concat_backward(n, features.fields, first, dm_z, dv_z, w.dm_x, w.dv_x)
+    elif shape.op == SUM:
+        sum_backward(n, dm_z, dv_z, w.dm_x, w.dv_x)
+    elif shape.op == FM:
+        fm_backward(w.m_x, w.v_x, w.members[0], n, 0, shape.mode, w.sums[0], dm_z, dv_z, w.dm_x, w.dv_x)
+    else:
+        ffm_backward(
+            w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, dm_z, dv_z, w.dm_x, w.dv_x
+        )
+
+
+@inlined
+def dense_layers_forward(dense, shape, w):
+    """z_L of one sample, without the linear term, from z_0. MODIFIES: w."""
+    top = len(shape.sizes) - 2
+    for l in range(top + 1):  # noqa: E741
+        n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
+        dense_forward(dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out, w.m_a[l], w.v_a[l])
+        if l < top:
+            relu_forward(w.m_a[l], w.v_a[l], n_out, w.m_z[l + 1], w.v_z[l + 1], w.above[l], w.below[l], w.ratio[l])
+    mean, variance = w.m_a[top, 0], w.v_a[top, 0]
+    if shape.sizes[0] == 0:
+        for i in range(shape.width):
+            mean += w.m_z[0, i]
+            variance += w.v_z[0, i]
+    return mean, variance
+
+
+@inlined
+def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
+    """Update the dense weights and carry the gradients down to z_0; returns the rejected updates. MODIFIES: dense, w."""
+    top = len(shape.sizes) - 2
+    rejected = 0
+    w.dm[top + 1, 0], w.dv[top + 1, 0] = dm_top, dv_top
+    for l in range(top, -1, -1):  # noqa: E741
+        n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
+        if l < top:
+            relu_backward(w.m_z[l + 1], w.above[l], w.below[l], w.ratio[l], n_out, w.dm[l + 1], w.dv[l + 1])
+        rejected += dense_backward(
+            dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out, w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l]
+        )
+    if shape.sizes[0] == 0:
+        for i in range(shape.width):
+            w.dm[0, i], w.dv[0, i] = dm_top, dv_top
+    return rejected
+
+
+@jit
+def forget_dense(dense, shape, now, forgetting):
+    """Bring the dense layers' decay up to the clock `now`. MODIFIES: dense."""
+    elapsed = now - dense.last_seen[0]
+    if forgetting.half_life <= 0.0 or elapsed <= SMALLEST_FORGETTING * forgetting.half_life:
+        return
+    kept = np.float32(2.0 ** (-elapsed / forgetting.half_life))
+    for l in range(len(shape.sizes) - 1):  # noqa: E741
+        for o in range(shape.sizes[l + 1]):
+            for i in range(shape.sizes[l] + 1):
+                dense.mean[l, o, i], dense.variance[l, o, i] = decay(
+                    dense.mean[l, o, i], dense.variance[l, o, i], dense.prior_variance, kept, forgetting.also_mean
+                )
+    dense.last_seen[0] = now
+
+
+@jit
+def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, rejected):
+    """Learn samples one after the other. MODIFIES: rows, dense; mean, variance of z_L before each sample was learned; rejected."""
+    w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
+    m_x, v_x = flat(w.m_x), flat(w.v_x)
+    dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
+    for sample in range(len(clicks)):
+        if forgetting.half_life > 0.0:
+            forget_dense(dense, shape, clock[sample], forgetting)
+            forget_rows(rows, features, sample, clock[sample], prior, forgetting)
+        m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
+        operation_forward(shape, features, sample, w)
+        m_top, v_top = dense_layers_forward(dense, shape, w)
+        m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
+        mean[sample], variance[sample] = m, v
+        sign = 1.0 if clicks[sample] > ZERO else -1.0
+        dm64, dv64 = probit_backward(m, v, sign)
+        dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
+        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
+        operation_backward(shape, features, sample, w)
+        embedding_backward(rows, features, sample, clock[sample], dm_x, dv_x, dm, dv, power, cap, rejected)
+
+
+@jit
+def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, variance):
+    """Moments of z_L for every sample (PBODL eq. 9 makes them a probability). MODIFIES: mean, variance."""
+    w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
+    m_x, v_x = flat(w.m_x), flat(w.v_x)
+    widest = w.m_z.shape[1]
+    m_z, v_z = np.zeros((widest, BLOCK), np.float32), np.zeros((widest, BLOCK), np.float32)
+    m_a, v_a = np.empty((widest, BLOCK), np.float32), np.empty((widest, BLOCK), np.float32)
+    above, below, ratio = np.empty(widest * BLOCK, np.float32), np.empty(widest * BLOCK, np.float32), np.empty(widest * BLOCK, np.float32)
+    top = len(shape.sizes) - 2
+    for begin in range(0, len(mean), BLOCK):
+        n = min(BLOCK, len(mean) - begin)
+        for s in range(n):
+            sample = begin + s
+            mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
+            operation_forward(shape, features, sample, w)
+            for i in range(shape.width):
+                m_z[i, s], v_z[i, s] = w.m_z[0, i], w.v_z[0, i]
+        if shape.sizes[0] == 0:
+            for i in range(shape.width):
+                for s in range(n):
+                    mean[begin + s] += m_z[i, s]
+                    variance[begin + s] += v_z[i, s]
+        for l in range(top + 1):  # noqa: E741
+            n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
+            dense_forward_block(dense.mean[l], dense.variance[l], m_z, v_z, n_in, n_out, m_a, v_a)
+            if l < top:
+                relu_forward(
+                    m_a.reshape(-1), v_a.reshape(-1), n_out * BLOCK, m_z.reshape(-1), v_z.reshape(-1), above, below, ratio
+                )
+        for s in range(n):
+            mean[begin + s] += m_a[0, s]
+            variance[begin + s] += v_a[0, s]
+
+
+@jit
+def click_probability(mean, variance, ctr):
+    """Φ(m/√(1+v)) of every sample. MODIFIES: ctr."""
+    for s in range(len(mean)):
+        ctr[s] = probit_forward(mean[s], variance[s])

@@ -1,0 +1,55 @@
+"""Moments of z = max(0, a) for a ~ N(m_a, v_a) (PBODL eq. 14, eq. 15).
+
+With s = √v_a and α = m_a/s:
+    m_z = m_a Φ(α) + s φ(α)                    v_z = (m_a² + v_a) Φ(α) + m_a s φ(α) - m_z²
+    ∂m_z/∂m_a = Φ        ∂m_z/∂v_a = φ/(2s)    ∂v_z/∂m_a = 2 m_z (1-Φ)    ∂v_z/∂v_a = Φ - m_z φ/s
+
+erratum E2: the printed variance has v^z on both sides; on the right it must be v^a.
+
+Written like this the formulas lose every digit for α ≪ 0, and v_z can turn negative. With x = |α| and the excess moments
+J and G of `normal`, the same quantities are, without cancellation:
+    α < 0:  m_z = s φ J          v_z = s² φ (G - φ J²)
+    α ≥ 0:  m_z = m_a + s φ J    v_z = s² [1 - φ (G + 2 x J + φ J²)]
+"""
+
+import numpy as np
+
+from pbodl._jit import jit
+from pbodl.kernels.normal import FARTHEST, HALF, ONE, TWO, ZERO, density, excess
+
+SMALLEST_VARIANCE = np.float32(1e-30)
+# A gradient this small moves no float32 weight, but its square would be denormal, and denormal arithmetic is many times slower.
+NEGLIGIBLE = np.float32(1e-15)
+
+
+@jit
+def relu_forward(m_a, v_a, n, m_z, v_z, above, below, ratio):
+    """Moments of n rectified Gaussians. MODIFIES: m_z, v_z; and for backward: above = Φ, below = 1-Φ, ratio = φ/s."""
+    for i in range(n):
+        v = max(v_a[i], SMALLEST_VARIANCE)
+        s = np.sqrt(v)
+        x = min(abs(m_a[i]) / s, FARTHEST)
+        phi = density(x)
+        g = excess(x)
+        scale = ONE / (ONE + x * x)
+        tail = phi * (x + g) * scale
+        j = (ONE - x * g) * scale
+        phi_j = phi * j
+        positive = m_a[i] >= ZERO
+        m_z[i] = s * phi_j + (m_a[i] if positive else ZERO)
+        shrink = ONE - (phi * g + TWO * x * phi_j + phi_j * phi_j)
+        v_z[i] = v * (shrink if positive else phi * g - phi_j * phi_j)
+        above[i] = ONE - tail if positive else tail
+        below[i] = tail if positive else ONE - tail
+        ratio[i] = phi / s
+
+
+@jit
+def relu_backward(m_z, above, below, ratio, n, dm, dv):
+    """Turn gradients by (m_z, v_z) into gradients by (m_a, v_a). MODIFIES: dm, dv, in place."""
+    for i in range(n):
+        by_mean, by_variance = dm[i], dv[i]
+        dm_a = by_mean * above[i] + by_variance * TWO * m_z[i] * below[i]
+        dv_a = by_mean * HALF * ratio[i] + by_variance * (above[i] - m_z[i] * ratio[i])
+        dm[i] = dm_a if abs(dm_a) > NEGLIGIBLE else ZERO
+        dv[i] = dv_a if abs(dv_a) > NEGLIGIBLE else ZERO

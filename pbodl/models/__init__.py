@@ -1,0 +1,1 @@
+"""The models: their common contract, their specification, the deep probit family, and snapshots."""

@@ -1,0 +1,157 @@
+"""The contract of every model and baseline: `learn` mutates, `predict` is pure, `_one` is River's granularity.
+
+What a model is made of is its `schema` and its `spec`; what it has learned is its `state()`, plain arrays by name. A subclass
+gives `kind`, `Spec`, `_learn`, `_predict`, `state` and `load_state`; everything about data, recalibration and River is here.
+"""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.batch import Batch, from_data
+from pbodl.data.sampling import recalibrate
+from pbodl.data.schema import Schema, nearest
+from pbodl.errors import InputError
+
+SLICE = 65536  # rows of a table that are hashed at a time
+State = dict[str, NDArray]
+
+
+class Prediction(NamedTuple):
+    """Predicted CTRs and the latent Gaussian behind each: `ctr` = Φ(mean/√(1+variance)) for the probit models, recalibrated."""
+
+    ctr: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+
+class Model(ABC):
+    """A CTR model that learns from a stream."""
+
+    kind: ClassVar[str]
+    Spec: ClassVar[type[msgspec.Struct]]
+    kinds: ClassVar[dict[str, type["Model"]]] = {}
+    _supervised = True  # River asks
+
+    def __init__(self, schema: Schema, spec: Any) -> None:
+        if not isinstance(schema, Schema):
+            raise InputError(f"schema must be a pbodl.Schema, not {type(schema).__name__}")
+        self.schema = schema
+        self.spec = spec
+        self.rows_learned = 0
+        _join_river()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "kind" in vars(cls):
+            Model.kinds[cls.kind] = cls
+
+    @classmethod
+    @abstractmethod
+    def from_spec(cls, schema: Schema, spec: Any) -> "Model":
+        """The model that a manifest or a TOML file describes."""
+
+    @abstractmethod
+    def _learn(self, batch: Batch) -> NDArray[np.float64]:
+        """Learn a labelled batch; the probabilities made before each sample was learned, not yet recalibrated."""
+
+    @abstractmethod
+    def _predict(self, batch: Batch) -> Prediction:
+        """Predict without changing anything; not yet recalibrated."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """Copies of all arrays that learning changes, by name."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, NDArray]) -> None:
+        """Become the model whose `state()` this is; checked whole before anything changes."""
+
+    def metrics(self) -> dict[str, int]:
+        """Counters of what the model did with its data."""
+        return {"rows_learned": self.rows_learned}
+
+    def learn(self, data: Any) -> NDArray[np.float64]:
+        """Learn labelled data in its order; returns the CTR predicted for each row *before* it was learned.
+
+        data is a dict, a list of dicts, a table of pyarrow, pandas or polars, or a `Batch`; the label is one of its columns.
+        Row by row or all at once makes no difference, not in one bit.
+        """
+        ctr = [np.zeros(0)]
+        for batch in self._batches(data, labelled=True):
+            ctr.append(self._learn(batch))
+            self.rows_learned += len(batch)
+        return recalibrate(np.concatenate(ctr), self.negative_rate)
+
+    def predict(self, data: Any) -> Prediction:
+        """The CTR of each row, and its latent mean and variance; changes nothing."""
+        parts = [self._predict(batch) for batch in self._batches(data, labelled=False)]
+        if not parts:
+            return Prediction(np.zeros(0), np.zeros(0), np.zeros(0))
+        ctr, mean, variance = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return Prediction(recalibrate(ctr, self.negative_rate), mean, variance)
+
+    def learn_one(self, x: Mapping[str, Any], y: Any) -> None:
+        """Learn one sample: its features, and whether it was clicked."""
+        self.learn({**x, self.schema.label: y})
+
+    def predict_proba_one(self, x: Mapping[str, Any]) -> dict[bool, float]:
+        """The probabilities of no click and of a click."""
+        ctr = float(self.predict(x).ctr[0])
+        return {False: 1.0 - ctr, True: ctr}
+
+    def predict_one(self, x: Mapping[str, Any]) -> bool:
+        """Whether a click is more likely than not."""
+        return self.predict_proba_one(x)[True] > 0.5
+
+    @property
+    def negative_rate(self) -> float:
+        """The share of negatives that this model's stream was left with; predictions are recalibrated by it."""
+        return self.spec.negative_rate
+
+    def _batches(self, data: Any, labelled: bool) -> Iterator[Batch]:
+        # A large table is hashed slice by slice, so that memory follows the slice, not the table.
+        if hasattr(data, "num_rows") and hasattr(data, "slice") and data.num_rows > SLICE:
+            for start in range(0, data.num_rows, SLICE):
+                yield from_data(self.schema, data.slice(start, SLICE), labelled)
+        else:
+            batch = from_data(self.schema, data, labelled)
+            if len(batch):
+                yield batch
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.schema.fields)} fields, {self.rows_learned} rows learned)"
+
+
+def check_state(given: Mapping[str, NDArray], expected: Mapping[str, tuple[Any, tuple[int | None, ...]]]) -> None:
+    """Refuse a state whose names, types or shapes differ from `expected` (name -> dtype, shape; None: any length), or that is not finite."""
+    for name in expected:
+        if name not in given:
+            raise InputError(f"the state has no {name!r}{nearest(name, given)}; it must hold: {', '.join(sorted(expected))}")
+    for name, array in given.items():
+        if name not in expected:
+            raise InputError(f"the state has an unknown {name!r}{nearest(name, expected)}; it may hold: {', '.join(sorted(expected))}")
+        dtype, shape = expected[name]
+        array = np.asarray(array)
+        fits = len(array.shape) == len(shape) and all(b in (None, a) for a, b in zip(array.shape, shape, strict=True))
+        if not fits or array.dtype != np.dtype(dtype):
+            wanted = "x".join("any" if n is None else str(n) for n in shape) or "scalar"
+            raise InputError(
+                f"the state's {name!r} is {array.dtype} of shape {array.shape}; this model needs {np.dtype(dtype)} of shape {wanted}"
+            )
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InputError(f"the state's {name!r} holds NaN or infinity; it is damaged")
+        if name.endswith("variance") and (array < 0).any():
+            raise InputError(f"the state's {name!r} holds a negative variance; it is damaged")
+
+
+def _join_river() -> None:
+    """River asks isinstance(model, river.base.Classifier): where River is loaded, our models answer yes."""
+    river = sys.modules.get("river.base")
+    if river is not None:
+        river.Classifier.register(Model)

@@ -1,0 +1,282 @@
+"""The deep probit family (PBODL §2): one network, four embedding operations.
+
+`DeepProbit` (concat), `SparseMLP` (sum), `FMMLP` (FM) and `FFMMLP` (field-aware FM) differ in the operation alone. This file holds
+their arrays and hands them to `kernels.network`; the mathematics is there.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.arrays import Batch
+from pbodl.data.scaling import RunningScale
+from pbodl.data.schema import Schema, nearest
+from pbodl.data.table import Table
+from pbodl.errors import InputError
+from pbodl.kernels import interaction, network
+from pbodl.kernels.embedding import Features, Forgetting, RowPrior, Rows, initialise_rows, standard_draws
+from pbodl.models.clock import clock_of
+from pbodl.models.contract import Model, Prediction, State, check_state
+from pbodl.models.eviction import make_room, sweep
+from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior
+
+ALIGN = 16  # floats: rows of dense weights start at whole cache lines
+COUNTERS = ("rejected_embedding", "rejected_linear", "rejected_dense")
+F32 = np.float32
+
+
+class DeepProbit(Model):
+    """Bayesian deep probit network: every weight is a Gaussian, learned in one pass by assumed density filtering.
+
+    The fields' embeddings stand side by side (concat). With many fields the first layer is wide; `FMMLP` is usually the better
+    and faster choice on click logs.
+
+    Parameters
+    ----------
+    schema          the columns (`Schema`)
+    dim             length of a feature's embedding
+    hidden          sizes of the hidden layers, none to five
+    linear          add one weight per feature to the output
+    fm_variance     "exact", or "paper" for the printed formula (erratum E3)
+    prior           prior variances (`Prior`)
+    half_life       forget towards the prior: "7d", or "1M rows"; None never
+    decay_mean      forgetting pulls the means too, not the variances alone
+    step_cap        most that one sample may move a mean, in units of its √variance; None is no cap
+    capacity        most features to keep: what is stale and close to its prior goes first; None keeps all
+    time_to_live    drop features not seen for this long: "30d"
+    negative_rate   share of negatives left in the stream that it learns from; predictions are recalibrated
+    initial_spread  standard deviation of the embeddings' initial means (erratum E7)
+    seed            of the initial means
+    paper           the paper's very model: no linear term, FM variance as printed, prior variance 0.01
+
+    Examples
+    --------
+    >>> import pbodl
+    >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])
+    >>> model = pbodl.FMMLP(schema, dim=4, hidden=(8,))
+    >>> rows = [{"user": u, "ad": a, "click": int(u == a)} for _ in range(30) for u in range(3) for a in range(3)]
+    >>> _ = model.learn(rows)
+    >>> p = model.predict([{"user": 1, "ad": 1}, {"user": 1, "ad": 2}, {"user": 7, "ad": 8}])
+    >>> bool(p.ctr[0] > 0.5 > p.ctr[1]), bool(p.variance[2] > p.variance[0])
+    (True, True)
+    """
+
+    kind: ClassVar[str] = "deep-probit"
+    Spec = DeepSpec
+    op: ClassVar[int] = interaction.CONCAT
+    spec: DeepSpec
+
+    def __init__(
+        self,
+        schema: Schema,
+        dim: int = 16,
+        hidden: Iterable[int] = (64, 32),
+        linear: bool = True,
+        fm_variance: str = "exact",
+        prior: Prior | None = None,
+        half_life: str | None = None,
+        decay_mean: bool = False,
+        step_cap: float | None = None,
+        capacity: int | None = None,
+        time_to_live: str | None = None,
+        negative_rate: float = 1.0,
+        initial_spread: float = 0.03,
+        seed: int = 0,
+        paper: bool = False,
+    ) -> None:
+        spec = DeepSpec(
+            dim=dim, hidden=hidden, linear=linear, fm_variance=fm_variance, prior=prior or Prior(), half_life=half_life,
+            decay_mean=decay_mean, step_cap=step_cap, capacity=capacity, time_to_live=time_to_live,
+            negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
+        )  # fmt: skip
+        if paper:
+            spec = msgspec.structs.replace(spec, linear=False, fm_variance="paper", prior=PAPER_PRIOR)
+        self._build(schema, spec)
+
+    @classmethod
+    def from_spec(cls, schema: Schema, spec: DeepSpec) -> "DeepProbit":
+        model = cls.__new__(cls)
+        model._build(schema, spec)
+        return model
+
+    def _build(self, schema: Schema, spec: DeepSpec) -> None:
+        Model.__init__(self, schema, spec)
+        names = [field.name for field in schema.fields]
+        for name in spec.prior.fields:
+            if name not in names:
+                raise InputError(f"the prior names an unknown field {name!r}{nearest(name, names)}; fields are: {', '.join(names)}")
+        self._counts_rows, half_life, time_to_live = clock_of(schema, spec.half_life, spec.time_to_live)
+        self.clock = 0.0
+        groups = len(schema.groups) if self.op == interaction.FFM else 1
+        width = interaction.width(self.op, spec.dim, len(names))
+        sizes = (width, *spec.hidden, 1) if spec.hidden else (0, 1)
+        self.shape = network.Shape(
+            np.int64(self.op), np.int64(interaction.PAPER if spec.fm_variance == "paper" else interaction.EXACT),
+            np.array(sizes, np.int64), np.int64(width), schema.group_codes,
+        )  # fmt: skip
+        self.forgetting = Forgetting(np.float64(half_life), np.bool_(spec.decay_mean))
+        self.row_prior = RowPrior(
+            np.array([spec.prior.of_field(name, "embedding") for name in names], F32),
+            np.array([spec.prior.of_field(name, "linear") for name in names], F32),
+            F32(spec.initial_spread), np.uint64(spec.seed),
+        )  # fmt: skip
+        columns = {"mean": groups * spec.dim, "variance": groups * spec.dim}
+        if spec.linear:
+            columns |= {"linear_mean": 1, "linear_variance": 1}
+        self.table = Table(columns, spec.capacity, time_to_live)
+        self.scale = RunningScale(schema)
+        self.dense = _initial_dense(sizes, spec)
+        self.rejected = np.zeros(3, np.int64)
+
+    def rows(self) -> Rows:
+        """The table's arrays, as the kernels take them; views, valid until the table changes."""
+        table, none = self.table, np.zeros((0, 1), F32)
+        linear = (table.column("linear_mean"), table.column("linear_variance")) if self.spec.linear else (none, none)
+        return Rows(table.column("mean"), table.column("variance"), *linear, table.last_seen, table.count)
+
+    def _learn(self, batch: Batch) -> NDArray[np.float64]:
+        n = len(batch)
+        values = self.scale.learn(batch)
+        clock = self._clock(batch)
+        mean, variance = np.empty(n), np.empty(n)
+        start = 0
+        while start < n:
+            before = sweep(self.table, self.clock, clock[start:]) + start
+            old_size = self.table.size
+            rows, stop = self.table.insert_samples(batch.keys, batch.indptr[: before + 1], start)
+            if stop == start:
+                make_room(self, clock[start])
+                continue
+            self._initialise(old_size, rows, batch, start)
+            first, last = batch.indptr[start], batch.indptr[stop]
+            features = Features(
+                batch.indptr[start : stop + 1] - first, rows, batch.keys[first:last], values[first:last], batch.fields[first:last]
+            )
+            assert batch.clicks is not None
+            network.learn_batch(
+                self.rows(), self.dense, self.shape, features, batch.clicks[start:stop], batch.weights[start:stop],
+                clock[start:stop], self.row_prior, self.forgetting, F32(self.spec.step_cap or 0.0),
+                mean[start:stop], variance[start:stop], self.rejected,
+            )  # fmt: skip
+            self.clock = float(clock[stop - 1])
+            start = stop
+        return self._ctr(mean, variance)
+
+    def _predict(self, batch: Batch) -> Prediction:
+        mean, variance = np.empty(len(batch)), np.empty(len(batch))
+        features = Features(batch.indptr, self.table.find(batch.keys), batch.keys, self.scale.peek(batch), batch.fields)
+        with np.errstate(over="ignore"):
+            network.predict_batch(
+                self.rows(), self.dense, self.shape, features, self.clock, self.row_prior, self.forgetting, mean, variance
+            )
+        return Prediction(self._ctr(mean, variance), mean, variance)
+
+    def _ctr(self, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray[np.float64]:
+        ctr = np.empty(len(mean))
+        network.click_probability(mean, variance, ctr)
+        return ctr
+
+    def _clock(self, batch: Batch) -> NDArray[np.float64]:
+        """The model's clock at each sample; it never goes back."""
+        times = self.rows_learned + 1.0 + np.arange(len(batch)) if self._counts_rows else batch.times
+        return np.maximum.accumulate(np.maximum(times, self.clock))
+
+    def _initialise(self, old_size: int, rows: NDArray[np.int32], batch: Batch, start: int) -> None:
+        """Give the rows from `old_size` on their initial means and variances."""
+        table = self.table
+        if table.size == old_size:
+            return
+        new = rows >= old_size
+        first = batch.indptr[start]
+        table.field[rows[new]] = batch.fields[first : first + len(rows)][new]
+        with np.errstate(over="ignore"):
+            initialise_rows(self.rows(), table.keys[old_size:], table.field[old_size:], old_size, self.row_prior)
+
+    def metrics(self) -> dict[str, int]:
+        counters = dict(zip(COUNTERS, self.rejected.tolist(), strict=True))
+        table = self.table
+        return {**super().metrics(), "features": table.size, "evicted": table.evicted, "expired": table.expired, **counters}
+
+    def state(self) -> State:
+        names = {"mean": "embedding.mean", "variance": "embedding.variance"}
+        names |= {"linear_mean": "linear.mean", "linear_variance": "linear.variance"}
+        state = {names.get(name, f"embedding.{name}"): array for name, array in self.table.state().items()}
+        for layer, (n_in, n_out) in enumerate(self._layers()):
+            state[f"dense.{layer}.mean"] = self.dense.mean[layer, :n_out, : n_in + 1].copy()
+            state[f"dense.{layer}.variance"] = self.dense.variance[layer, :n_out, : n_in + 1].copy()
+        clock = np.array([self.clock, self.dense.last_seen[0]])
+        counters = np.array([self.rows_learned, *self.rejected], np.int64)
+        return state | {"clock": clock, "counters": counters, "scale.moments": self.scale.moments.copy()}
+
+    def load_state(self, state: Mapping[str, NDArray]) -> None:
+        check_state(state, {name: (a.dtype, _free_rows(name, a.shape)) for name, a in self.state().items()})
+        names = {"linear.mean": "linear_mean", "linear.variance": "linear_variance"}
+        table = {names.get(name, name.removeprefix("embedding.")): a for name, a in state.items() if name.startswith(("emb", "lin"))}
+        self.table.load_state(table)
+        for layer, (n_in, n_out) in enumerate(self._layers()):
+            self.dense.mean[layer, :n_out, : n_in + 1] = state[f"dense.{layer}.mean"]
+            self.dense.variance[layer, :n_out, : n_in + 1] = state[f"dense.{layer}.variance"]
+        self.clock, self.dense.last_seen[0] = (float(x) for x in state["clock"])
+        self.rows_learned = int(state["counters"][0])
+        self.rejected[:] = state["counters"][1:]
+        self.scale.load(state)
+
+    def _layers(self) -> list[tuple[int, int]]:
+        sizes = self.shape.sizes.tolist()
+        return list(zip(sizes[:-1], sizes[1:], strict=True))
+
+
+def _free_rows(name: str, shape: tuple[int, ...]) -> tuple[int | None, ...]:
+    return (None, *shape[1:]) if shape and name.startswith(("embedding.", "linear.")) else shape
+
+
+def _initial_dense(sizes: tuple[int, ...], spec: DeepSpec) -> network.Dense:
+    """Dense weights before any data: the prior's variance, means drawn with standard deviation 1, biases at 0 (erratum E7)."""
+    layers = len(sizes) - 1
+    widest_in = -(-(max(sizes[:-1]) + 1) // ALIGN) * ALIGN
+    mean = np.zeros((layers, max(sizes[1:]), widest_in), F32)
+    variance = np.full(mean.shape, spec.prior.dense, F32)
+    for layer in range(layers):
+        n_in, n_out = sizes[layer], sizes[layer + 1]
+        with np.errstate(over="ignore"):
+            mean[layer, :n_out, :n_in] = standard_draws(np.uint64(spec.seed), np.uint64(layer), n_out * n_in).reshape(n_out, n_in)
+    return network.Dense(mean, variance, np.zeros(1), F32(spec.prior.dense))
+
+
+class SparseMLP(DeepProbit):
+    """Sparse-MLP: the features' embeddings are summed (PBODL §2.2, DimensionAwareSum). Parameters as for `DeepProbit`.
+
+    With dim=1, hidden=() and linear=False it is Bayesian linear probit regression, that is, AdPredictor.
+
+    >>> import pbodl
+    >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
+    >>> model = pbodl.SparseMLP(schema, dim=1, hidden=(), linear=False, initial_spread=0.0)
+    >>> model.predict_proba_one({"ad": "a"})
+    {False: 0.5, True: 0.5}
+    """
+
+    kind = "sparse-mlp"
+    op = interaction.SUM
+
+
+class FMMLP(DeepProbit):
+    """FM-MLP: all pairs of features interact, dimension by dimension (PBODL §2.2, FM). Parameters as for `DeepProbit`.
+
+    The model to start with: with its linear term it learns what single features say as fast as a linear model, and pairs besides.
+    """
+
+    kind = "fm-mlp"
+    op = interaction.FM
+
+
+class FFMMLP(DeepProbit):
+    """FFM-MLP: as `FMMLP`, with a vector per group of fields, so that a user meets an ad and a context differently (PBODL §2.2, FFM).
+
+    FFM's fields are the schema's groups: memory per feature grows with their number.
+    """
+
+    kind = "ffm-mlp"
+    op = interaction.FFM

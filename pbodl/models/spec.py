@@ -1,0 +1,99 @@
+"""What a deep probit model is made of: plain, frozen data, the `[model]` part of a TOML file and of a snapshot's manifest."""
+
+from typing import Any
+
+import msgspec
+
+from pbodl.data.sampling import check_rate
+from pbodl.errors import InputError
+
+FM_VARIANCES = ("exact", "paper")
+DEEPEST = 5
+
+
+class FieldPrior(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Prior variances for the features of one field; None is the model's own."""
+
+    embedding: float | None = None
+    linear: float | None = None
+
+
+class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Prior variances (PBODL eq. 3) by part; the prior means are zero.
+
+    embedding, linear, dense  variance of each weight of that part
+    fields                    other variances for single fields, by the field's name
+    """
+
+    embedding: float = 0.1
+    linear: float = 0.02
+    dense: float = 0.05
+    fields: dict[str, FieldPrior] = {}
+
+    def __post_init__(self) -> None:
+        for part, variance in self._variances():
+            if not 0.0 < variance <= 1e6:
+                raise InputError(f"the prior variance of {part} is {variance!r}; it must be above 0 and at most 1e6")
+
+    def _variances(self) -> list[tuple[str, float]]:
+        parts = [("embedding", self.embedding), ("linear", self.linear), ("dense", self.dense)]
+        for name, prior in self.fields.items():
+            parts += [(f"field {name!r} embedding", prior.embedding), (f"field {name!r} linear", prior.linear)]
+        return [(part, variance) for part, variance in parts if variance is not None]
+
+    def of_field(self, name: str, part: str) -> float:
+        """The variance of `part` ("embedding" or "linear") for the features of a field."""
+        own = getattr(self.fields.get(name, FieldPrior()), part)
+        return getattr(self, part) if own is None else own
+
+
+PAPER_PRIOR = Prior(embedding=0.01, linear=0.01, dense=0.01)
+
+
+class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of a deep probit model, as `DeepProbit` documents them."""
+
+    dim: int = 16
+    hidden: tuple[int, ...] = (64, 32)
+    linear: bool = True
+    fm_variance: str = "exact"
+    prior: Prior = Prior()
+    initial_spread: float = 0.03
+    half_life: str | None = None
+    decay_mean: bool = False
+    step_cap: float | None = None
+    capacity: int | None = None
+    time_to_live: str | None = None
+    negative_rate: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "hidden", _hidden(self.hidden))
+        _whole("dim", self.dim, 1, 4096)
+        _whole("seed", self.seed, 0, 2**63 - 1)
+        if self.fm_variance not in FM_VARIANCES:
+            raise InputError(f"fm_variance is {self.fm_variance!r}; it must be 'exact' or 'paper'")
+        if not 0.0 <= self.initial_spread <= 10.0:
+            raise InputError(f"initial_spread is {self.initial_spread!r}; it must be between 0 and 10")
+        if self.step_cap is not None and not self.step_cap > 0.0:
+            raise InputError(f"step_cap is {self.step_cap!r}; it must be above 0 (in units of √variance), or None for no cap")
+        if self.capacity is not None:
+            _whole("capacity", self.capacity, 1, 2**31 - 1)
+        check_rate(self.negative_rate)
+
+
+def _whole(what: str, value: Any, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
+
+
+def _hidden(hidden: Any) -> tuple[int, ...]:
+    try:
+        sizes = tuple(hidden)
+    except TypeError:
+        raise InputError(f"hidden is {hidden!r}; it must be a list of layer sizes, such as (64, 32), or () for none") from None
+    if len(sizes) > DEEPEST:
+        raise InputError(f"hidden has {len(sizes)} layers; at most {DEEPEST} are allowed")
+    for size in sizes:
+        _whole("a hidden layer's size", size, 1, 65536)
+    return sizes

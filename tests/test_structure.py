@@ -1,0 +1,200 @@
+"""The house rules that a machine can keep: layout, sizes, exports, and citations of the paper."""
+
+import ast
+import inspect
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import pbodl
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "pbodl").rglob("*.py"))
+ALL_PYTHON = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+MOST_LINES = 400
+JUDGED = ("pbodl.kernels", "pbodl.models", "pbodl._jit")
+DRAWERS = {"utils", "util", "common", "helpers", "core", "misc"}
+EQUATIONS, ALGORITHMS, ERRATA = 28, 2, 8
+
+# `PBODL eq. 9, eq. 10`; also `PBODL eq. 4, 17-19`.
+JOIN = r"(?:, | and |; )"
+NUMBERS = rf"\d+(?:[-–]\d+)?(?:{JOIN}\d+(?:[-–]\d+)?)*"
+CITATION = rf"(?:eq|Alg)s?\. {NUMBERS}"
+CITATION_PARTS = rf"(eq|Alg)s?\. ({NUMBERS})"
+
+# Libraries with one home in the package. Numba's is in pyproject.toml, with the direction of imports.
+HOMES = {
+    "ray": "pbodl/parallel/on_ray.py",
+    "starlette": "pbodl/serving/",
+    "uvicorn": "pbodl/serving/",
+    "redis": "pbodl/streaming/redis_stream.py",
+    "confluent_kafka": "pbodl/streaming/kafka.py",
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Full names of all modules that a file imports, and of the names it takes from them."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def test_files_are_small():
+    sizes = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in ALL_PYTHON}
+    too_long = {name: size for name, size in sizes.items() if size > MOST_LINES}
+    assert not too_long, f"split these files; {MOST_LINES} lines are the most: {too_long}"
+
+
+def test_no_drawers():
+    drawers = [name_of(path) for path in ALL_PYTHON if DRAWERS & {path.stem, path.parent.name}]
+    assert not drawers, f"name these files after what they hold: {drawers}"
+
+
+def test_modules_say_what_they_hold():
+    silent = []
+    for path in ALL_PYTHON:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if tree.body and not ast.get_docstring(tree):
+            silent.append(name_of(path))
+    assert not silent, f"start these files with a docstring: {silent}"
+
+
+def test_tests_mirror_the_package():
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    strangers = [str(folder) for folder in folders if not (ROOT / "pbodl" / folder).is_dir()]
+    assert not strangers, f"these folders of tests have no counterpart in pbodl/: {strangers}"
+
+
+def test_folders_are_packages():
+    # Two test files may then share a name, and import-linter sees all of the package.
+    folders = {path.parent for path in ALL_PYTHON} - {ROOT / "benchmarks"}
+    bare = [name_of(folder) for folder in folders if not (folder / "__init__.py").exists()]
+    assert not bare, f"add an __init__.py to: {bare}"
+
+
+def test_layout_is_documented():
+    named = set(re.findall(r"^\| `(\w+(?:/|\.py))` \|", ARCHITECTURE, flags=re.MULTILINE))
+    folders = {path.parent.name + "/" for path in SOURCES if path.parent.parent == ROOT / "pbodl"}
+    files = {path.name for path in SOURCES if path.parent == ROOT / "pbodl"} - {"__init__.py"}
+    assert named == folders | files, "`Layout` in docs/architecture.md is wrong"
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_libraries_stay_at_home(library):
+    abroad = [
+        name_of(path)
+        for path in SOURCES
+        if any(module.split(".")[0] == library for module in imported_modules(path))
+        and not name_of(path).startswith(HOMES[library])
+    ]
+    assert not abroad, f"{library} is imported in {HOMES[library]} alone, and not in: {abroad}"
+
+
+def test_oracles_do_not_know_the_kernels():
+    for path in sorted((ROOT / "tests" / "oracles").rglob("*.py")):
+        known = {name for name in imported_modules(path) if name.startswith(JUDGED)}
+        assert not known, f"{name_of(path)} must not use what it is to judge: {known}"
+
+
+def test_exports_are_documented():
+    documented = re.findall(r"^\| `pbodl\.(\w+)` \|", ARCHITECTURE, flags=re.MULTILINE)
+    assert sorted(documented) == sorted(pbodl.__all__), "`Public names` in docs/architecture.md is wrong"
+
+
+def test_exports_are_all_that_is_public():
+    public = {
+        name
+        for name, value in vars(pbodl).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert public == {name for name in pbodl.__all__ if not name.startswith("_")}
+
+
+def test_links_in_documents_lead_somewhere():
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    for document in documents:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text(encoding="utf-8")):
+            if "://" not in target and not target.startswith("mailto:"):
+                assert (document.parent / target).exists(), f"{name_of(document)}: no file {target}"
+
+
+def numbers(text: str) -> list[int]:
+    """The numbers meant by `4, 17-19`."""
+    found: list[int] = []
+    for first, last in re.findall(r"(\d+)(?:[-–]E?(\d+))?", text):
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def citations(text: str) -> set[str]:
+    """All that a source cites, as `eq. 7`, `Alg. 1`, `E3`."""
+    text = re.sub(r"\s*\n\s*(?:# ?)?", " ", text)
+    cited = set()
+    for chain in re.findall(rf"PBODL ({CITATION}(?:{JOIN}{CITATION})*)", text):
+        for kind, list_of_numbers in re.findall(CITATION_PARTS, chain):
+            cited |= {f"{kind}. {n}" for n in numbers(list_of_numbers)}
+    for list_of_numbers in re.findall(r"[Ee]rrat(?:um|a) (E\d+(?:(?:[-–]|, | and )E\d+)*)", text):
+        cited |= {f"E{n}" for n in numbers(list_of_numbers)}
+    return cited
+
+
+def paper_map() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """From docs/paper-map.md: the files of every label, and the functions named for it."""
+    files: dict[str, set[str]] = defaultdict(set)
+    functions: dict[str, set[str]] = defaultdict(set)
+    header: list[str] = []
+    for line in (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if not cells:
+            header = []
+        elif not header:
+            header = cells
+        elif re.fullmatch(r"eq\. \d+|Alg\. \d+|E\d+", cells[0]):
+            row = dict(zip(header, cells, strict=True))
+            files[cells[0]] |= set(re.findall(r"`(pbodl/[\w/]+\.py)`", row["file"]))
+            functions[cells[0]] |= set(re.findall(r"`([\w.]+)", row.get("function", "")))
+    return files, functions
+
+
+def test_citations_are_understood():
+    text = """PBODL eq. 9, eq. 10 and eq. 12; (PBODL
+    Alg. 2, erratum E3), PBODL eq. 17-19, 21, errata E1 and E2."""
+    ref = {"eq. 9", "eq. 10", "eq. 12", "Alg. 2", "E3", "eq. 17", "eq. 18", "eq. 19", "eq. 21", "E1", "E2"}
+    assert citations(text) == ref
+
+
+def test_paper_map_is_complete():
+    files, _ = paper_map()
+    ref = {f"eq. {n}" for n in range(1, EQUATIONS + 1)}
+    ref |= {f"Alg. {n}" for n in range(1, ALGORITHMS + 1)} | {f"E{n}" for n in range(1, ERRATA + 1)}
+    assert set(files) == ref
+
+
+def test_citations_agree_with_the_paper_map():
+    files, _ = paper_map()
+    mapped = {(name, label) for label, names in files.items() for name in names}
+    sources = {name_of(path): path.read_text(encoding="utf-8") for path in SOURCES}
+    cited = {(name, label) for name, text in sources.items() for label in citations(text)}
+    assert not cited - mapped, f"cited in the code, but not in docs/paper-map.md: {sorted(cited - mapped)}"
+    assert not mapped - cited, f"in docs/paper-map.md, but not cited in the file: {sorted(mapped - cited)}"
+
+
+def test_functions_of_the_paper_map_exist():
+    files, functions = paper_map()
+    for label, names in functions.items():
+        text = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in files[label])
+        for name in names:
+            defined = re.search(rf"\b(?:def|class) {name.split('.')[-1]}\b", text)
+            assert defined, f"{label}: {name} is not in {sorted(files[label])}"
