@@ -12,10 +12,9 @@ PIP := -m pip --disable-pip-version-check install --quiet --constraint requireme
 EXTRAS := test
 LOCKED := test,serve,redis,kafka,batch
 
-# An environment is set up again when these two files change, and not otherwise.
-KEY := $(shell cat pyproject.toml requirements.lock | cksum | tr ' ' '-')
-READY := .venv/ready-$(KEY)
-BENCH_READY := .venv-bench/ready-$(KEY)
+# An environment is set up again when what these files say changes, and not otherwise.
+READY := .venv/ready-$(shell cat pyproject.toml requirements.lock | cksum | tr ' ' '-')
+BENCH_READY := .venv-bench/ready-$(shell cat pyproject.toml requirements.lock benchmarks/requirements.txt | cksum | tr ' ' '-')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-slow check bench bench-peers lock clean
@@ -41,7 +40,7 @@ check: $(READY) ## ruff, mypy, import-linter
 	$(BIN)/lint-imports
 
 bench: bench-peers ## measure speed beside PyTorch and Vowpal Wabbit
-	$(BENCH)/python -m benchmarks
+	$(BENCH)/python -m benchmarks.speed
 
 bench-peers: $(BENCH_READY) ## create .venv-bench with the libraries we are measured against
 
@@ -64,7 +63,7 @@ $(READY): | python-version
 
 $(BENCH_READY): | python-version
 	$(PYTHON) -m venv .venv-bench
-	$(BENCH)/python $(PIP) --editable '.[bench]'
+	$(BENCH)/python $(PIP) --requirement benchmarks/requirements.txt --editable .
 	@rm -f .venv-bench/ready-* && touch $@
 
 .PHONY: python-version

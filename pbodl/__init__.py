@@ -4,6 +4,7 @@ from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.models.contract import Prediction
 from pbodl.models.deep_probit import FFMMLP, FMMLP, DeepProbit, SparseMLP
+from pbodl.models.snapshot import load
 from pbodl.models.spec import FieldPrior, Prior
 
-__all__ = ["FFMMLP", "FMMLP", "DeepProbit", "Field", "FieldPrior", "InputError", "Prediction", "Prior", "Schema", "SparseMLP"]
+__all__ = ["FFMMLP", "FMMLP", "DeepProbit", "Field", "FieldPrior", "InputError", "Prediction", "Prior", "Schema", "SparseMLP", "load"]

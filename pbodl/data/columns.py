@@ -22,6 +22,13 @@ from pbodl.data.times import hours_of_day, parse_times
 from pbodl.errors import InputError
 
 BLOCK = 2048
+LIST_KINDS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
 
 
 class Column(NamedTuple):
@@ -54,8 +61,8 @@ def from_table(schema: Schema, table: pa.Table, labelled: bool) -> Batch:
 def _column(table: pa.Table, name: str, what: str) -> pa.Array:
     if name not in table.column_names:
         raise InputError(
-            f"the data has no {what} {name!r}{nearest(name, table.column_names)} "
-            f"Its columns are: {', '.join(table.column_names)}"
+            f"the data has no {what} {name!r}{nearest(name, table.column_names)}; "
+            f"its columns are: {', '.join(table.column_names)}"
         )
     if table.column_names.count(name) > 1:
         raise InputError(f"the data has more than one column {name!r}")
@@ -99,9 +106,7 @@ def _read_lists(field: Field, values: pa.Array, seed: np.uint64) -> Column:
     missing = np.uint64(hash_value(field.name, None))
     if pa.types.is_null(values.type):
         return Column(np.full(len(values), missing))
-    if not (hasattr(values, "flatten") and hasattr(values.type, "value_type")) or pa.types.is_dictionary(
-        values.type
-    ):
+    if not any(is_kind(values.type) for is_kind in LIST_KINDS):
         raise InputError(
             f"field {field.name!r} is declared kind='multi' but holds {values.type}; it must hold lists"
         )

@@ -156,8 +156,8 @@ def field_seed(name: str) -> np.uint64:
 def canonical_text(value: Any) -> bytes:
     """The text under which a Python value is hashed; empty for a missing one.
 
-    >>> canonical_text(123), canonical_text(123.0), canonical_text("123"), canonical_text(True),
-    canonical_text(None) (b'123', b'123', b'123', b'true', b'')
+    >>> [canonical_text(value) for value in (123, 123.0, "123", True, None)]
+    [b'123', b'123', b'123', b'true', b'']
     """
     kind = type(value)
     if kind is str:

@@ -28,9 +28,7 @@ class Plan(NamedTuple):
     """What is worked out from a schema once."""
 
     seeds: NDArray[np.uint64]  # [fields]
-    steps: tuple[
-        tuple[str, Field | None], ...
-    ]  # column name, and the field itself if it is not a plain category
+    steps: tuple[tuple[str, Field | None], ...]  # column; its field, unless that is a plain category
     columns: frozenset[str]  # the fields that are read from the row
     known: frozenset[str]  # these, and label, time and weight
     indices: NDArray[np.int32]  # 0, 1, 2, ... for each field
@@ -82,7 +80,7 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
             if plan.ragged:
                 ends.append(len(texts))
     n, width = len(rows), len(schema.fields)
-    fields = np.tile(plan.indices, n)
+    fields = plan.indices.copy() if n == 1 else np.tile(plan.indices, n)
     indptr = np.arange(0, n * width + 1, width, dtype=np.int64)
     if plan.ragged:
         fields = np.repeat(fields, np.diff(ends))
@@ -149,8 +147,8 @@ def _refuse_slips(plan: Plan, row: Row, number: int) -> None:
     if strange:
         lacking = [name for name, _ in plan.steps if name not in row]
         raise InputError(
-            f"row {number}: unknown field {strange[0]!r}{nearest(strange[0], lacking)} "
-            f"Fields are: {', '.join(name for name, _ in plan.steps)}"
+            f"row {number}: unknown field {strange[0]!r}{nearest(strange[0], lacking)}; "
+            f"fields are: {', '.join(name for name, _ in plan.steps)}"
         )
 
 
@@ -159,8 +157,8 @@ def _clicks(schema: Schema, rows: Sequence[Row]) -> NDArray[np.float32]:
     for number, row in enumerate(rows):
         if schema.label not in row:
             raise InputError(
-                f"row {number} has no label {schema.label!r}{nearest(schema.label, row)} "
-                f"Its keys: {_keys(row)}"
+                f"row {number} has no label {schema.label!r}{nearest(schema.label, row)}; "
+                f"its keys: {_keys(row)}"
             )
         clicks[number] = check_label(row[schema.label], number, schema.label)
     return clicks
@@ -171,7 +169,7 @@ def _weights(schema: Schema, rows: Sequence[Row], labelled: bool) -> NDArray[np.
     if schema.weight is not None and labelled:
         for number, row in enumerate(rows):
             if schema.weight not in row:
-                raise InputError(f"row {number} has no weight {schema.weight!r}. Its keys: {_keys(row)}")
+                raise InputError(f"row {number} has no weight {schema.weight!r}; its keys: {_keys(row)}")
             weights[number] = check_weight(row[schema.weight], number, schema.weight)
     return weights
 
@@ -189,8 +187,8 @@ def _times(schema: Schema, rows: Sequence[Row], labelled: bool) -> NDArray[np.fl
     for number, row in enumerate(rows):
         if schema.time not in row:
             raise InputError(
-                f"row {number} has no time {schema.time!r}{nearest(schema.time, row)} "
-                f"Its keys: {_keys(row)}"
+                f"row {number} has no time {schema.time!r}{nearest(schema.time, row)}; "
+                f"its keys: {_keys(row)}"
             )
     values = [row[schema.time] for row in rows]
     if schema.time_format is None and all(type(value) is float or type(value) is int for value in values):

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
+from pbodl.data.arrays import Batch
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import GOLDEN, mix
 
@@ -24,9 +25,9 @@ def recalibrate(ctr: NDArray[np.float64], kept: float) -> NDArray[np.float64]:
     return ctr if kept == 1.0 else ctr / (ctr + (1.0 - ctr) / kept)
 
 
-def check_rate(kept: float) -> float:
+def check_rate(kept: float | str) -> float:
     """`kept` itself, if it is a share that can be kept."""
-    if not 0.0 < kept <= 1.0:
+    if isinstance(kept, str) or not 0.0 < kept <= 1.0:
         raise InputError(f"negative_rate is {kept!r}; it must be above 0 and at most 1 (1 keeps every row)")
     return float(kept)
 
@@ -55,3 +56,20 @@ def kept_rows(clicks: NDArray[np.float32], position: int, seed: int, rate: float
         with np.errstate(over="ignore"):
             _keep(clicks, np.uint64(position), np.uint64(seed), rate, kept)
     return kept
+
+
+def selected(batch: Batch, kept: NDArray[np.bool_]) -> Batch:
+    """The samples of a batch that are kept; the batch itself if all are."""
+    if kept.all():
+        return batch
+    lengths = np.diff(batch.indptr)
+    entries = np.repeat(kept, lengths)
+    return Batch(
+        batch.keys[entries],
+        batch.values[entries],
+        batch.fields[entries],
+        np.concatenate([[0], np.cumsum(lengths[kept])]),
+        None if batch.clicks is None else batch.clicks[kept],
+        batch.times[kept],
+        batch.weights[kept],
+    )

@@ -22,9 +22,9 @@ DERIVATIONS = ("hour_of_day",)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` with the name most like `name`, or a full stop if none is like it."""
+    """`" (did you mean 'x'?)"` with the name most like `name`, or nothing if none is like it."""
     close = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else "."
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -62,8 +62,8 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
             if value not in allowed:
                 names = [name for name in allowed if name is not None]
                 raise InputError(
-                    f"field {self.name!r}: unknown {what} {value!r}{nearest(str(value), names)} "
-                    f"Allowed: {_listed(names)}"
+                    f"field {self.name!r}: unknown {what} {value!r}{nearest(str(value), names)}; "
+                    f"allowed: {_listed(names)}"
                 )
         self._check_group()
         if self.transform != "buckets" and self.kind != "number":
@@ -162,7 +162,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
         """The place of field `name` in `fields`."""
         names = [field.name for field in self.fields]
         if name not in names:
-            raise InputError(f"unknown field {name!r}{nearest(name, names)} Fields are: {_listed(names)}")
+            raise InputError(f"unknown field {name!r}{nearest(name, names)}; fields are: {_listed(names)}")
         return names.index(name)
 
     @property

@@ -1,13 +1,15 @@
-"""A click log with known truth, in the shape of Avazu's: `World(...).batches(...)` and `World(...).write(path)`.
+"""A click log with known truth, in the shape of Avazu's: `World(...).batches()` and `World(...).write(path)`.
 
-Every row is a function of the seed, the row's number and the world's `rows` and `days`: rows are drawn in fixed blocks, whatever the
-size of the batches they are handed out in. Beside Avazu's columns (all but `id`) a row has `time`, epoch seconds, finer than `hour`,
-and `p_true`, the probability its click was drawn with, so that the best possible log loss and AUC are known.
+Every row is a function of the seed, the row's number, and the world's `rows` and `days`: rows are drawn in
+fixed blocks, whatever the size of the batches they are handed out in. Beside Avazu's columns (all but `id`) a
+row has `time`, epoch seconds, finer than `hour`, and `p_true`, the probability its click was drawn with: so
+the best possible log loss and AUC are known.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,20 +20,27 @@ from numpy.typing import NDArray
 
 from pbodl.data import world
 from pbodl.data.schema import Field, Schema
-from pbodl.data.world import Impressions, zipf
+from pbodl.data.world import Floats, Impressions, zipf
 from pbodl.data.world_columns import GROUPS, ORDER, Columns
 from pbodl.errors import InputError
 
 BLOCK = 1 << 15
+SAMPLE = 4 * BLOCK  # impressions that a world is calibrated on
 DRAWS = 14  # uniform numbers a row takes
 APP_SHARE, KNOWN_SHARE = 0.37, 0.2  # of the impressions: inside apps; by devices that give an id
+SUFFIXES = (".parquet", ".csv", ".csv.gz")
 
 
 class World:
     """A market of ads over some days, seen through `rows` impressions in time order.
 
-    When you would want it: to try a model, a setting or a pipeline on data of which the best possible result is known. Who exists, and
-    what draws clicks, depends on `seed` and `days` alone; `rows` says how densely it is observed.
+    When you would want it: to try a model, a setting or a pipeline on data of which the best possible result
+    is known. Who exists, and what draws clicks, depends on `seed` and `days` alone; `rows` says how densely
+    it is observed.
+
+    >>> batch = next(World(seed=0, days=2, rows=1000).batches(100))
+    >>> batch.num_rows, batch.column_names[:4]
+    (100, ['click', 'time', 'hour', 'C1'])
     """
 
     def __init__(self, seed: int = 0, days: int = 10, rows: int = 1_000_000) -> None:
@@ -43,17 +52,21 @@ class World:
         self._geo = world.geography(seed)
         self._columns = Columns(seed, self._geo, ads)
         self._effects = world.Effects(seed, days, self._geo, ads)
-        # Slots are ranked by traffic in sites and in apps apart: an ad that is everywhere on sites may be rare in apps.
+        # Ranked by traffic on sites and in apps apart: an ad that is everywhere on sites may be rare in apps.
         ranking = world.rng(seed, "ranking")
         self._ranking = np.stack([ranking.permutation(world.SLOTS) for _ in range(2)]).astype(np.int32)
-        sample = world.rng(seed, "sample").random((DRAWS, 2 * BLOCK))
-        self._effects.calibrate(self._impressions(sample, np.arange(2 * BLOCK), 2 * BLOCK))
+        sample = world.rng(seed, "sample").random((DRAWS, SAMPLE))
+        self._effects.calibrate(self._impressions(sample, np.arange(SAMPLE), SAMPLE))
 
     @property
     def schema(self) -> Schema:
         """The 22 fields; `hour` stands for the hour of the day."""
-        fields = [Field(name, group=group) for group, names in GROUPS.items() for name in names if name != "hour"]
-        return Schema(label="click", time="time", fields=[Field("hour", group="context", derive="hour_of_day"), *fields])
+        fields = [
+            Field(name, group=group, derive="hour_of_day" if name == "hour" else None)
+            for group, names in GROUPS.items()
+            for name in names
+        ]
+        return Schema(label="click", time="time", fields=fields)
 
     def batches(self, batch_rows: int = BLOCK) -> Iterator[pa.RecordBatch]:
         """All rows in time order, `batch_rows` at a time (the last batch may be shorter)."""
@@ -74,10 +87,11 @@ class World:
             yield _joined(pieces)
 
     def write(self, path: str | Path, progress: Callable[[int], None] | None = None) -> None:
-        """Write all rows to a .parquet, .csv or .csv.gz file; `progress` is told how many rows each batch had."""
+        """Write all rows to a .parquet, .csv or .csv.gz file; `progress` is told the rows of each batch."""
         path = Path(path)
         if not path.name.endswith(SUFFIXES):
-            raise InputError(f"cannot tell the format of {path.name!r}: its name must end in one of {', '.join(SUFFIXES)}")
+            allowed = ", ".join(SUFFIXES)
+            raise InputError(f"cannot tell the format of {path.name!r}: it must end in one of {allowed}")
         beside = path.with_name(f"{path.name}.part")
         batches = self.batches(4 * BLOCK)
         batch = next(batches)
@@ -104,8 +118,8 @@ class World:
         columns["p_true"] = pa.array(p_true)
         return pa.record_batch({name: columns[name] for name in ORDER})
 
-    def _impressions(self, uniform: NDArray[np.float64], number: NDArray[np.int64], count: int) -> Impressions:
-        """Rows `number` of `count` spread over the days, drawn with all but the last of their uniform numbers."""
+    def _impressions(self, uniform: Floats, number: NDArray[np.int64], count: int) -> Impressions:
+        """Rows `number` of `count` spread over the days; their last uniform number is left for the click."""
         u = iter(uniform)
         time = _time((number + next(u)) / count, self.days)
         in_app, rank = next(u) < APP_SHARE, next(u)
@@ -120,13 +134,13 @@ class World:
         connection = np.searchsorted([0.82, 0.93, 0.98], next(u) * np.where(in_app, 1.0, 0.98))
         slot = self._ranking[in_app.astype(np.int32), zipf(next(u), world.SLOTS, 0.8)]
         return Impressions(
-            time=time, day=time // 86400, hour=time // 3600 % 24, place=place, banner=banner, model=model, device=device,
-            address=address, connection=connection, slot=slot, direct=next(u) < 0.5,
+            time=time, day=time // 86400, hour=time // 3600 % 24, place=place, banner=banner, model=model,
+            device=device, address=address, connection=connection, slot=slot, direct=next(u) < 0.5,
         )  # fmt: skip
 
 
-def _time(share: NDArray[np.float64], days: int) -> NDArray[np.int64]:
-    """Seconds since the first midnight by which this share of the traffic has passed: dense in the evening, thin at night."""
+def _time(share: Floats, days: int) -> NDArray[np.int64]:
+    """Seconds since the first midnight when this share of the traffic has passed: thin at night."""
     hourly = np.tile(1.0 + 0.6 * np.sin(2 * np.pi * (np.arange(24) - 9) / 24), days)
     passed = np.concatenate([[0.0], np.cumsum(hourly)]) / hourly.sum()
     seconds = np.interp(share, passed, np.arange(passed.size) * 3600.0)
@@ -137,17 +151,17 @@ def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
 
-SUFFIXES = (".parquet", ".csv", ".csv.gz")
-
-
 @contextmanager
-def _writer(name: str, path: Path, schema: pa.Schema) -> Iterator[pa.parquet.ParquetWriter | pa.csv.CSVWriter]:
+def _writer(name: str, path: Path, schema: pa.Schema) -> Iterator[Any]:
+    """A Parquet or CSV writer onto `path`, of the format that `name` asks for."""
     if name.endswith(".parquet"):
-        with pa.parquet.ParquetWriter(path, schema) as writer:
+        # Columns of nearly as many values as rows: a dictionary of them costs time and saves no space.
+        repeating = [name for name in schema.names if name not in ("time", "device_ip", "p_true")]
+        with pa.parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=repeating) as writer:
             yield writer
         return
     options = pa.csv.WriteOptions(quoting_style="none", quoting_header="none")
-    # No name and no time of writing inside, so that the same world gives the same bytes.
-    with path.open("wb") as raw, igzip.IGzipFile("", "wb", 1, raw, 0) if name.endswith(".gz") else raw as file:
-        with pa.csv.CSVWriter(file, schema, write_options=options) as writer:
-            yield writer
+    with path.open("wb") as raw, ExitStack() as stack:
+        # Without a name and a time in its header, so that the same world gives the same bytes.
+        file = stack.enter_context(igzip.IGzipFile("", "wb", 1, raw, 0)) if name.endswith(".gz") else raw
+        yield stack.enter_context(pa.csv.CSVWriter(file, schema, write_options=options))

@@ -109,12 +109,13 @@ class Table:
 
     columns       name -> width: `column(name)` has shape [size, width]
     capacity      the most rows that `insert_samples` will make; None is no bound
-    time_to_live  how long, on the model's clock, a row that is not learned from is worth keeping; None is for
-    ever
+    time_to_live  how long, on the model's clock, a row stays that is not learned from; None is for ever
 
     >>> table = Table({"mean": 2})
-    >>> table.insert(np.array([7, 9, 7], dtype=np.uint64)).tolist(), table.find(np.array([9, 8],
-    dtype=np.uint64)).tolist() ([0, 1, 0], [1, -1])
+    >>> table.insert(np.array([7, 9, 7], dtype=np.uint64)).tolist()
+    [0, 1, 0]
+    >>> table.find(np.array([9, 8], dtype=np.uint64)).tolist()
+    [1, -1]
     """
 
     def __init__(
@@ -166,8 +167,8 @@ class Table:
     @property
     def nbytes(self) -> int:
         """The memory of all arrays, the index and the slack for growth included."""
-        columns = sum(array.nbytes for array in self._columns.values())
-        return self._keys.nbytes + self._last_seen.nbytes + self._count.nbytes + columns + self._slots.nbytes
+        singles = (self._keys, self._field, self._last_seen, self._count, self._slots)
+        return sum(a.nbytes for a in singles) + sum(a.nbytes for a in self._columns.values())
 
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
         """The row of each key, -1 if it is unseen; changes nothing."""
@@ -177,10 +178,9 @@ class Table:
         return rows
 
     def insert(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The row of each key; unseen ones get new rows at the end, in order of arrival, whatever the
-        capacity.
+        """The row of each key; unseen ones get new rows at the end as they come, whatever the capacity.
 
-        The caller fills the columns of the rows from the old size on; `field`, `last_seen` and `count` start at 0.
+        The caller fills the new rows, from the old size on; `field`, `last_seen` and `count` start at 0.
         """
         rows = np.empty(len(keys), dtype=np.int32)
         old_size = self.size
@@ -217,7 +217,7 @@ class Table:
         fresh_slots = np.zeros(_slots_for(min(room + 1, int(indptr[-1] - indptr[start]))), dtype=np.int64)
         with wrapping():
             stop = int(_fitting_samples(self._slots, self._keys, room, keys, indptr, start, fresh_slots))
-        if stop == start:
+        if stop == start < len(indptr) - 1:
             distinct = len(np.unique(keys[indptr[start] : indptr[start + 1]]))
             if distinct > capacity:
                 raise InputError(
@@ -252,7 +252,8 @@ class Table:
     def state(self) -> dict[str, NDArray]:
         """Copies of all that the table holds, by name."""
         arrays: dict[str, NDArray] = {name: self.column(name).copy() for name in self._columns}
-        arrays.update(keys=self.keys.copy(), field=self.field.copy(), last_seen=self.last_seen.copy(), count=self.count.copy())
+        arrays.update(keys=self.keys.copy(), field=self.field.copy())
+        arrays.update(last_seen=self.last_seen.copy(), count=self.count.copy())
         arrays.update(evicted=np.array(self.evicted), expired=np.array(self.expired))
         return arrays
 
@@ -264,7 +265,7 @@ class Table:
                 f"a table's state holds {', '.join(sorted(names))}; this one {', '.join(sorted(state))}"
             )
         size = len(state["keys"])
-        shapes = {"keys": (size,), "field": (size,), "last_seen": (size,), "count": (size,), "evicted": (), "expired": ()}
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(STATE, (size,)) | {"evicted": (), "expired": ()}
         shapes.update({name: (size, array.shape[1]) for name, array in self._columns.items()})
         for name, shape in shapes.items():
             if np.shape(state[name]) != shape:

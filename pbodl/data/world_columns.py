@@ -1,14 +1,15 @@
 """How the entities of the synthetic world are written down: Avazu's columns, names and formats.
 
-A categorical column is a function of one entity (a site id and its domain are both functions of the place), kept as a dictionary of
-texts and one code per entity number. Devices and addresses are too many for that: their columns are plain texts.
+A categorical column is a function of one entity (a site's id and its domain are both functions of the place),
+kept as a dictionary of texts and one code per entity number. Devices and addresses are too many for that:
+their columns are plain texts.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pbodl.data import world
 from pbodl.data.world import APPS, SITES, Geography, Impressions, Ints, Market
@@ -17,10 +18,11 @@ FIRST_DAY = "2014-10-21"  # Avazu's
 NO_SITE, NO_APP, NO_DEVICE = "85f751fd", "ecad2386", "a99f214a"
 
 GROUPS = {
-    "context": ("hour", "C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category"),
+    "context": ("hour", "C1", "banner_pos", "site_id", "site_domain", "site_category",
+                "app_id", "app_domain", "app_category"),
     "user": ("device_id", "device_ip", "device_model", "device_type", "device_conn_type"),
     "ad": ("C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21"),
-}
+}  # fmt: skip
 ORDER = ("click", "time", *(name for names in GROUPS.values() for name in names), "p_true")
 
 
@@ -35,14 +37,15 @@ class Columns:
 
     def __init__(self, seed: int, geo: Geography, ads: Market) -> None:
         self._geo, self._ads = geo, ads
-        self._devices = _identifiers("device", world.DEVICES).astype(np.bytes_)
+        self._devices = _identifiers("device", world.DEVICES)
         self._devices[0] = NO_DEVICE
-        self._addresses = _identifiers("address", world.ADDRESSES).astype(np.bytes_)
+        self._addresses = _identifiers("address", world.ADDRESSES)
         draws = world.rng(seed, "columns")
         campaigns = ads.advertiser.size
         # Numbers of first-day creatives are in no order; later ones count upwards, as an ad server's would.
-        creative = 15000 + np.concatenate([draws.permutation(world.SLOTS), np.arange(world.SLOTS, ads.size.size)])
-        campaign = 1700 + np.concatenate([draws.permutation(world.CAMPAIGNS), np.arange(world.CAMPAIGNS, campaigns)])
+        creative, campaign = 15000 + np.arange(ads.size.size), 1700 + np.arange(campaigns)
+        creative[: world.SLOTS] = draws.permutation(creative[: world.SLOTS])
+        campaign[: world.CAMPAIGNS] = draws.permutation(campaign[: world.CAMPAIGNS])
         widths = np.array([320, 300, 216, 728, 120, 480, 320])[ads.size]
         heights = np.array([50, 250, 36, 90, 20, 320, 480])[ads.size]
         self._columns = {
@@ -58,7 +61,7 @@ class Columns:
             "C16": _column("creative", heights),
             "C17": _column("campaign", campaign),
             "C18": _column("campaign", np.searchsorted([0.5, 0.8, 0.95], draws.random(campaigns))),
-            "C19": _column("campaign", 33 + world.zipf(draws.random(campaigns), 60, 1.0)),
+            "C19": _column("campaign", 33 + world.zipf(draws.random(campaigns), 60, 0.9)),
             "C20": _column("channel", np.concatenate([[-1], 100000 + np.arange(campaigns) % 160])),
             "C21": _column("campaign", 13 + ads.advertiser),
         }
@@ -86,7 +89,7 @@ class Columns:
         return arrays
 
 
-def _column(entity: str, values: "np.ndarray | list[int]") -> Column:
+def _column(entity: str, values: ArrayLike) -> Column:
     texts, codes = np.unique(np.asarray(values).astype(np.str_), return_inverse=True)
     return Column(entity, codes.astype(np.int32), pa.array(texts.tolist()))
 
@@ -94,21 +97,23 @@ def _column(entity: str, values: "np.ndarray | list[int]") -> Column:
 def _place_columns(kind: str, geo: Geography, here: slice, absent: str) -> dict[str, Column]:
     """Of a place of the other kind all three are constants, as in Avazu."""
     columns = {}
-    for name, numbers in (("id", np.arange(SITES + APPS)), ("domain", geo.domain), ("category", geo.category)):
-        texts = np.full(SITES + APPS, absent if name == "id" else _identifiers(f"no {kind} {name}", 1)[0])
-        texts[here] = _identifiers(f"{kind} {name}", SITES + APPS)[numbers[here]]
+    places = np.arange(SITES + APPS)
+    for name, numbers in (("id", places), ("domain", geo.domain), ("category", geo.category)):
+        names = _identifiers(f"{kind} {name}", places.size + 1)
+        texts = np.full(places.size, absent if name == "id" else names[-1])
+        texts[here] = names[numbers[here]]
         columns[f"{kind}_{name}"] = _column("place", texts)
     return columns
 
 
-def _identifiers(kind: str, n: int) -> NDArray[np.str_]:
-    """`n` distinct texts of eight hexadecimal digits, the same in every world: a bijective mix of 32-bit numbers."""
+def _identifiers(kind: str, n: int) -> NDArray[np.bytes_]:
+    """`n` distinct texts of eight hexadecimal digits, the same in every world: numbers, mixed one to one."""
     salt = int.from_bytes(world.rng(0, kind).bytes(4))
     x = np.arange(n, dtype=np.uint32) ^ np.uint32(salt)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
     x ^= x >> np.uint32(16)
-    return np.array([f"{number:08x}" for number in x.tolist()])
+    return np.frombuffer(x.astype(">u4").tobytes().hex().encode(), dtype="S8").copy()
 
 
 def _texts(values: NDArray[np.bytes_]) -> pa.StringArray:

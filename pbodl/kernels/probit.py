@@ -1,4 +1,6 @@
-"""The probit at the top: p(y) = Φ(y m/√(v+1)) for z_L ~ N(m, v) (PBODL eq. 2, eq. 9, eq. 10) and the gradients of log Z.
+"""The probit at the top (PBODL eq. 1, eq. 2): y = sign(z_L + noise of variance 1), so that p(y | z_L) = Φ(y z_L).
+
+With z_L ~ N(m, v) the weights integrate out (PBODL eq. 4, eq. 9, eq. 10): p(y) = Z = Φ(y m/√(1+v)); its gradients drive learning.
 
 `sign` is y in {-1, +1}, here alone; everywhere else a click is 0 or 1. In float64: one call per sample.
 """

@@ -7,6 +7,7 @@ gives `kind`, `Spec`, `_learn`, `_predict`, `state` and `load_state`; everything
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -109,6 +110,12 @@ class Model(ABC):
         """Whether a click is more likely than not."""
         return self.predict_proba_one(x)[True] > 0.5
 
+    def save(self, run: str | Path) -> Path:
+        """Write a snapshot into the run folder; `pbodl.load` reads it back."""
+        from pbodl.models import snapshot  # it needs this contract
+
+        return snapshot.save(self, run)
+
     @property
     def negative_rate(self) -> float:
         """The share of negatives that this model's stream was left with; predictions are recalibrated by it."""
@@ -129,25 +136,25 @@ class Model(ABC):
 
 
 def check_state(given: Mapping[str, NDArray], expected: Mapping[str, tuple[Any, tuple[int | None, ...]]]) -> None:
-    """Refuse a state whose names, types or shapes differ from `expected` (name -> dtype, shape; None: any length), or that is not finite."""
+    """Refuse a state that differs from `expected` (name -> dtype, shape; None: any length), or that is not finite."""
     for name in expected:
         if name not in given:
             raise InputError(f"the state has no {name!r}{nearest(name, given)}; it must hold: {', '.join(sorted(expected))}")
     for name, array in given.items():
         if name not in expected:
-            raise InputError(f"the state has an unknown {name!r}{nearest(name, expected)}; it may hold: {', '.join(sorted(expected))}")
+            raise InputError(f"the state has an unknown {name!r}{nearest(name, expected)}; valid: {', '.join(sorted(expected))}")
         dtype, shape = expected[name]
         array = np.asarray(array)
         fits = len(array.shape) == len(shape) and all(b in (None, a) for a, b in zip(array.shape, shape, strict=True))
         if not fits or array.dtype != np.dtype(dtype):
             wanted = "x".join("any" if n is None else str(n) for n in shape) or "scalar"
             raise InputError(
-                f"the state's {name!r} is {array.dtype} of shape {array.shape}; this model needs {np.dtype(dtype)} of shape {wanted}"
+                f"the state's {name!r} is {array.dtype} of shape {array.shape}; this model needs {np.dtype(dtype)} of {wanted}"
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InputError(f"the state's {name!r} holds NaN or infinity; it is damaged")
-        if name.endswith("variance") and (array < 0).any():
-            raise InputError(f"the state's {name!r} holds a negative variance; it is damaged")
+        if name.endswith("variance") and (array <= 0).any():
+            raise InputError(f"the state's {name!r} holds a variance that is not above zero; it is damaged")
 
 
 def _join_river() -> None:

@@ -4,8 +4,9 @@
 their arrays and hands them to `kernels.network`; the mathematics is there.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -21,7 +22,7 @@ from pbodl.kernels.embedding import Features, Forgetting, RowPrior, Rows, initia
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Model, Prediction, State, check_state
 from pbodl.models.eviction import make_room, sweep
-from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior
+from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior, SparseSpec
 
 ALIGN = 16  # floats: rows of dense weights start at whole cache lines
 COUNTERS = ("rejected_embedding", "rejected_linear", "rejected_dense")
@@ -41,7 +42,7 @@ class DeepProbit(Model):
     hidden          sizes of the hidden layers, none to five
     linear          add one weight per feature to the output
     fm_variance     "exact", or "paper" for the printed formula (erratum E3)
-    prior           prior variances (`Prior`)
+    prior           prior variances (`Prior`); None is what does well on click logs
     half_life       forget towards the prior: "7d", or "1M rows"; None never
     decay_mean      forgetting pulls the means too, not the variances alone
     step_cap        most that one sample may move a mean, in units of its √variance; None is no cap
@@ -65,7 +66,7 @@ class DeepProbit(Model):
     """
 
     kind: ClassVar[str] = "deep-probit"
-    Spec = DeepSpec
+    Spec: ClassVar[type[DeepSpec]] = DeepSpec
     op: ClassVar[int] = interaction.CONCAT
     spec: DeepSpec
 
@@ -87,8 +88,8 @@ class DeepProbit(Model):
         seed: int = 0,
         paper: bool = False,
     ) -> None:
-        spec = DeepSpec(
-            dim=dim, hidden=hidden, linear=linear, fm_variance=fm_variance, prior=prior or Prior(), half_life=half_life,
+        spec = self.Spec(
+            dim=dim, hidden=hidden, linear=linear, fm_variance=fm_variance, prior=prior or self.Spec().prior, half_life=half_life,
             decay_mean=decay_mean, step_cap=step_cap, capacity=capacity, time_to_live=time_to_live,
             negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
         )  # fmt: skip
@@ -133,12 +134,17 @@ class DeepProbit(Model):
 
     def rows(self) -> Rows:
         """The table's arrays, as the kernels take them; views, valid until the table changes."""
-        table, none = self.table, np.zeros((0, 1), F32)
-        linear = (table.column("linear_mean"), table.column("linear_variance")) if self.spec.linear else (none, none)
+        table = self.table
+        # To the kernels a column of no rows means no linear term: that of an empty table gets a row that nothing points to.
+        stand_in = np.zeros((int(self.spec.linear), 1), F32)
+        linear = (stand_in, stand_in)
+        if self.spec.linear and table.size:
+            linear = (table.column("linear_mean"), table.column("linear_variance"))
         return Rows(table.column("mean"), table.column("variance"), *linear, table.last_seen, table.count)
 
     def _learn(self, batch: Batch) -> NDArray[np.float64]:
         n = len(batch)
+        self._check_capacity(batch)
         values = self.scale.learn(batch)
         clock = self._clock(batch)
         mean, variance = np.empty(n), np.empty(n)
@@ -150,7 +156,7 @@ class DeepProbit(Model):
             if stop == start:
                 make_room(self, clock[start])
                 continue
-            self._initialise(old_size, rows, batch, start)
+            self._initialise(old_size, rows, batch, start, clock)
             first, last = batch.indptr[start], batch.indptr[stop]
             features = Features(
                 batch.indptr[start : stop + 1] - first, rows, batch.keys[first:last], values[first:last], batch.fields[first:last]
@@ -179,19 +185,30 @@ class DeepProbit(Model):
         network.click_probability(mean, variance, ctr)
         return ctr
 
+    def _check_capacity(self, batch: Batch) -> None:
+        """Refuse a sample that no eviction makes room for, before anything of the batch is learned."""
+        capacity = self.spec.capacity
+        if capacity is not None and (most := network.most_features(batch.indptr)) > capacity:
+            raise InputError(f"one sample has {most} features, more than the capacity of {capacity}; give a larger one")
+
     def _clock(self, batch: Batch) -> NDArray[np.float64]:
-        """The model's clock at each sample; it never goes back."""
+        """The model's clock at each sample; it never goes back, and starts with the first sample: nothing is forgotten before."""
         times = self.rows_learned + 1.0 + np.arange(len(batch)) if self._counts_rows else batch.times
+        if not self.rows_learned:
+            self.clock = self.dense.last_seen[0] = float(times[0])
         return np.maximum.accumulate(np.maximum(times, self.clock))
 
-    def _initialise(self, old_size: int, rows: NDArray[np.int32], batch: Batch, start: int) -> None:
-        """Give the rows from `old_size` on their initial means and variances."""
+    def _initialise(
+        self, old_size: int, rows: NDArray[np.int32], batch: Batch, start: int, clock: NDArray[np.float64]
+    ) -> None:
+        """Give the rows from `old_size` on their initial means and variances, at the clock of the sample that brought them."""
         table = self.table
         if table.size == old_size:
             return
-        new = rows >= old_size
-        first = batch.indptr[start]
-        table.field[rows[new]] = batch.fields[first : first + len(rows)][new]
+        new = np.flatnonzero(rows >= old_size)[::-1]  # backwards, so that a row's first sample is written last
+        place = batch.indptr[start] + new
+        table.field[rows[new]] = batch.fields[place]
+        table.last_seen[rows[new]] = clock[np.searchsorted(batch.indptr, place, side="right") - 1]
         with np.errstate(over="ignore"):
             initialise_rows(self.rows(), table.keys[old_size:], table.field[old_size:], old_size, self.row_prior)
 
@@ -213,9 +230,11 @@ class DeepProbit(Model):
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
         check_state(state, {name: (a.dtype, _free_rows(name, a.shape)) for name, a in self.state().items()})
+        if (state["embedding.field"] >= len(self.schema.fields)).any():
+            raise InputError("the state's 'embedding.field' names fields that the schema does not have; it is damaged")
         names = {"linear.mean": "linear_mean", "linear.variance": "linear_variance"}
-        table = {names.get(name, name.removeprefix("embedding.")): a for name, a in state.items() if name.startswith(("emb", "lin"))}
-        self.table.load_state(table)
+        table = {name: a for name, a in state.items() if name.startswith(("embedding.", "linear."))}
+        self.table.load_state({names.get(name, name.removeprefix("embedding.")): a for name, a in table.items()})
         for layer, (n_in, n_out) in enumerate(self._layers()):
             self.dense.mean[layer, :n_out, : n_in + 1] = state[f"dense.{layer}.mean"]
             self.dense.variance[layer, :n_out, : n_in + 1] = state[f"dense.{layer}.variance"]
@@ -226,7 +245,7 @@ class DeepProbit(Model):
 
     def _layers(self) -> list[tuple[int, int]]:
         sizes = self.shape.sizes.tolist()
-        return list(zip(sizes[:-1], sizes[1:], strict=True))
+        return list(itertools.pairwise(sizes))
 
 
 def _free_rows(name: str, shape: tuple[int, ...]) -> tuple[int | None, ...]:
@@ -260,6 +279,7 @@ class SparseMLP(DeepProbit):
 
     kind = "sparse-mlp"
     op = interaction.SUM
+    Spec = SparseSpec
 
 
 class FMMLP(DeepProbit):
@@ -273,7 +293,7 @@ class FMMLP(DeepProbit):
 
 
 class FFMMLP(DeepProbit):
-    """FFM-MLP: as `FMMLP`, with a vector per group of fields, so that a user meets an ad and a context differently (PBODL §2.2, FFM).
+    """FFM-MLP: as `FMMLP`, with a vector per group, so that a user meets an ad and a context differently (PBODL §2.2, FFM).
 
     FFM's fields are the schema's groups: memory per feature grows with their number.
     """

@@ -1,7 +1,7 @@
-"""Bounded memory: what is stale and closest to its prior goes first, since such a row *is* its prior; and rows past their time to live.
+"""Bounded memory: what is stale and closest to its prior goes first, since such a row *is* its prior; and times to live.
 
 A row's score is what it knows, the Kullback-Leibler divergence of its weights from what they would be if it were seen for the
-first time, halved for every mean age of the rows that it has not been seen. Decay (PBODL eq. 28) has made stale rows forget already.
+first time, halved for every mean age of the rows that it has not been seen. Decay (PBODL eq. 28) made stale rows forget already.
 """
 
 from typing import TYPE_CHECKING

@@ -9,6 +9,18 @@ from pbodl.errors import InputError
 
 FM_VARIANCES = ("exact", "paper")
 DEEPEST = 5
+# A prior variance: well inside what the guards of an update let pass, or every update would be rejected.
+SMALLEST, LARGEST = 1e-12, 1e5
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _instance(what: str, value: Any, kind: type[msgspec.Struct]) -> None:
+    if not isinstance(value, kind):
+        names = ", ".join(f"{name}=..." for name in kind.__struct_fields__)
+        raise InputError(f"{what} is {value!r}; it must be a pbodl.{kind.__name__}({names})")
 
 
 class FieldPrior(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -25,18 +37,20 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fields                    other variances for single fields, by the field's name
     """
 
-    embedding: float = 0.1
-    linear: float = 0.02
+    embedding: float = 0.05
+    linear: float = 0.03
     dense: float = 0.05
     fields: dict[str, FieldPrior] = {}
 
     def __post_init__(self) -> None:
+        for name, prior in self.fields.items():
+            _instance(f"the prior of field {name!r}", prior, FieldPrior)
         for part, variance in self._variances():
-            if not 0.0 < variance <= 1e6:
-                raise InputError(f"the prior variance of {part} is {variance!r}; it must be above 0 and at most 1e6")
+            if not (_is_number(variance) and SMALLEST <= variance <= LARGEST):
+                raise InputError(f"the prior variance of {part} is {variance!r}; it must be between {SMALLEST} and {LARGEST:.0f}")
 
     def _variances(self) -> list[tuple[str, float]]:
-        parts = [("embedding", self.embedding), ("linear", self.linear), ("dense", self.dense)]
+        parts: list[tuple[str, float | None]] = [("embedding", self.embedding), ("linear", self.linear), ("dense", self.dense)]
         for name, prior in self.fields.items():
             parts += [(f"field {name!r} embedding", prior.embedding), (f"field {name!r} linear", prior.linear)]
         return [(part, variance) for part, variance in parts if variance is not None]
@@ -73,13 +87,20 @@ class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _whole("seed", self.seed, 0, 2**63 - 1)
         if self.fm_variance not in FM_VARIANCES:
             raise InputError(f"fm_variance is {self.fm_variance!r}; it must be 'exact' or 'paper'")
-        if not 0.0 <= self.initial_spread <= 10.0:
+        _instance("prior", self.prior, Prior)
+        if not (_is_number(self.initial_spread) and 0.0 <= self.initial_spread <= 10.0):
             raise InputError(f"initial_spread is {self.initial_spread!r}; it must be between 0 and 10")
-        if self.step_cap is not None and not self.step_cap > 0.0:
+        if self.step_cap is not None and not (_is_number(self.step_cap) and self.step_cap > 0.0):
             raise InputError(f"step_cap is {self.step_cap!r}; it must be above 0 (in units of √variance), or None for no cap")
         if self.capacity is not None:
             _whole("capacity", self.capacity, 1, 2**31 - 1)
         check_rate(self.negative_rate)
+
+
+class SparseSpec(DeepSpec, frozen=True, forbid_unknown_fields=True):
+    """As `DeepSpec`; with the sum operation the variances of all features add up in z_0, so that each starts smaller."""
+
+    prior: Prior = Prior(embedding=0.02)
 
 
 def _whole(what: str, value: Any, least: int, most: int) -> None:

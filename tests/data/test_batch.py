@@ -248,10 +248,10 @@ def test_len_rows_concat_and_replace():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"usr_id": 7, "ad_id": 1, "click": 1}, "row 0: unknown field 'usr_id'; did you mean 'user_id'?"),
-        ({"usr_id": 7, "ad_id": 1, "click": 1}, "Fields are: user_id, ad_id"),
+        ({"usr_id": 7, "ad_id": 1, "click": 1}, "row 0: unknown field 'usr_id' (did you mean 'user_id'?"),
+        ({"usr_id": 7, "ad_id": 1, "click": 1}, "fields are: user_id, ad_id"),
         ({"user_id": 7, "ad_id": 1}, "row 0 has no label 'click'"),
-        ({"user_id": 7, "ad_id": 1, "clik": 1}, "row 0 has no label 'click'; did you mean 'clik'?"),
+        ({"user_id": 7, "ad_id": 1, "clik": 1}, "row 0 has no label 'click' (did you mean 'clik'?"),
         (
             [{"user_id": 7, "ad_id": 1, "click": 0}, {"user_id": 7, "ad_id": 1, "click": 2}],
             "row 1: label 'click' holds 2",
@@ -260,7 +260,7 @@ def test_len_rows_concat_and_replace():
         ({"user_id": 7, "ad_id": 1, "click": "1"}, "label 'click' holds '1'"),
         ({"user_id": 7, "ad_id": [1], "click": 1}, "row 0, field 'ad_id': a value of type list"),
         ([{"user_id": 7, "ad_id": 1, "click": 1}, 3], "row 1 is of type int"),
-        (pa.table({"user": [7], "ad_id": [1], "click": [1]}), "no column 'user_id'; did you mean 'user'?"),
+        (pa.table({"user": [7], "ad_id": [1], "click": [1]}), "no column 'user_id' (did you mean 'user'?"),
         (pa.table({"user_id": [7], "ad_id": [1]}), "no label column 'click'"),
         (pa.table({"user_id": [7], "ad_id": [1], "click": [0.5]}), "row 0: label 'click' holds 0.5"),
         (pa.table({"user_id": [7], "ad_id": [1], "click": [None]}), "row 0: label 'click' holds None"),

@@ -55,5 +55,5 @@ def test_refusals_name_the_row(values):
 
 def test_multipliers_must_fit_in_float32():
     assert multipliers(np.array([1.5, -2.0]), "x").tolist() == [1.5, -2.0]
-    with pytest.raises(InputError, match="row 1: .* too large"):
+    with pytest.raises(InputError, match=r"row 1: .* too large"):
         multipliers(np.array([1.5, 1e39]), "x")

@@ -24,6 +24,7 @@ def fill(table: Table, ref: NaiveTable, old_size: int, clock: float) -> None:
         stamp = float(int(table.keys[row]) % 1000 + row)
         table.column("mean")[row] = (stamp, stamp + 0.5)
         table.last_seen[row] = clock
+        table.field[row] = int(stamp) % 7
         ref.rows[int(table.keys[row])] = [stamp, clock]
 
 
@@ -72,10 +73,9 @@ class TableMachine(RuleBasedStateMachine):
     def same_content(self):
         assert self.comp.size == len(self.comp) == len(self.ref.rows)
         assert self.comp.keys.tolist() == list(self.ref.rows)
-        ref = [(stamp, stamp + 0.5, seen) for stamp, seen in self.ref.rows.values()]
-        comp = [
-            (*mean, seen) for mean, seen in zip(self.comp.column("mean"), self.comp.last_seen, strict=True)
-        ]
+        ref = [(stamp, stamp + 0.5, seen, int(stamp) % 7) for stamp, seen in self.ref.rows.values()]
+        means = self.comp.column("mean").T.tolist()
+        comp = list(zip(*means, self.comp.last_seen.tolist(), self.comp.field.tolist(), strict=True))
         assert comp == ref
         assert (self.comp.evicted, self.comp.expired) == (self.ref.evicted, self.ref.expired)
         probes = [*EVIL, 5, 12345]
@@ -136,7 +136,7 @@ def test_memory_per_row_is_bounded():
 def test_a_bounded_table_allocates_no_more_than_its_capacity():
     table = Table({"mean": 16}, capacity=1000)
     table.insert(np.arange(1000, dtype=np.uint64))
-    assert table.nbytes == 1000 * (64 + 8 + 8 + 4) + 2048 * 4
+    assert table.nbytes == 1000 * (64 + 8 + 2 + 8 + 4) + 2048 * 4
 
 
 def test_insert_samples_goes_on_after_an_eviction():

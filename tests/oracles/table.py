@@ -19,7 +19,8 @@ class NaiveTable:
     def insert_samples(self, samples: list[list[int]], start: int) -> tuple[list[int], int]:
         rows: list[int] = []
         for number in range(start, len(samples)):
-            if self.capacity is not None and len({*self.rows, *samples[number]}) > self.capacity:
+            unseen = {*samples[number]} - {*self.rows}
+            if self.capacity is not None and unseen and len(self.rows) + len(unseen) > self.capacity:
                 return rows, number
             rows += self.insert(samples[number])
         return rows, len(samples)

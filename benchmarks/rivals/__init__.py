@@ -1,0 +1,1 @@
+"""The libraries we are measured against, each set up as its own users would."""

@@ -1,0 +1,107 @@
+"""The history that a batch model is fitted to: samples as rows of the table, in time order, the oldest dropped."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.errors import InputError
+
+DTYPES = {"rows": np.int32, "values": np.float32, "lengths": np.int32, "clicks": np.float32, "weights": np.float32, "times": np.float64}
+PER_FEATURE = ("rows", "values")
+PER_SAMPLE = ("lengths", "clicks", "weights", "times")
+SMALLEST = 1024
+
+
+class History(NamedTuple):
+    """The samples in CSR form: sample i owns the features indptr[i] to indptr[i + 1]."""
+
+    indptr: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    values: NDArray[np.float32]
+    clicks: NDArray[np.float32]
+    weights: NDArray[np.float32]
+
+    def part(self, start: int, stop: int) -> "History":
+        """Samples start to stop."""
+        first, last = self.indptr[start], self.indptr[stop]
+        return History(
+            self.indptr[start : stop + 1] - first, self.rows[first:last], self.values[first:last],
+            self.clicks[start:stop], self.weights[start:stop],
+        )  # fmt: skip
+
+
+class Queue:
+    """An array that grows at its end and is cut at its start, both in constant time per number on average."""
+
+    def __init__(self, dtype: type) -> None:
+        self._array = np.empty(0, dtype)
+        self._start = self._stop = 0
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def view(self) -> NDArray:
+        """What is in it; valid until it changes."""
+        return self._array[self._start : self._stop]
+
+    def append(self, more: NDArray) -> None:
+        if self._stop + len(more) > len(self._array):
+            larger = np.empty(max(SMALLEST, 3 * (len(self) + len(more)) // 2), self._array.dtype)
+            larger[: len(self)] = self.view()
+            self._array, self._start, self._stop = larger, 0, len(self)
+        self._array[self._stop : self._stop + len(more)] = more
+        self._stop += len(more)
+
+    def drop(self, n: int) -> None:
+        self._start += n
+
+
+class Buffer:
+    """Samples of up to `most_rows`, and of up to `longest` on the clock; None is no bound."""
+
+    def __init__(self, most_rows: int | None, longest: float | None) -> None:
+        self.most_rows, self.longest = most_rows, longest
+        self._queues = {name: Queue(dtype) for name, dtype in DTYPES.items()}
+
+    def __len__(self) -> int:
+        return len(self._queues["lengths"])
+
+    def append(self, columns: Mapping[str, NDArray]) -> None:
+        """Add samples, and drop what became too old."""
+        for name, queue in self._queues.items():
+            queue.append(columns[name])
+        times = self._queues["times"].view()
+        excess = 0 if self.most_rows is None else max(0, len(times) - self.most_rows)
+        if self.longest is not None and len(times):
+            excess = max(excess, int(np.searchsorted(times, times[-1] - self.longest)))
+        features = int(self._queues["lengths"].view()[:excess].sum())
+        for name, queue in self._queues.items():
+            queue.drop(features if name in PER_FEATURE else excess)
+
+    def history(self) -> History:
+        """All samples; views, valid until the buffer changes."""
+        q = {name: queue.view() for name, queue in self._queues.items()}
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(q["lengths"], dtype=np.int64)])
+        return History(indptr, q["rows"], q["values"], q["clicks"], q["weights"])
+
+    def state(self) -> dict[str, NDArray]:
+        """Copies of all columns."""
+        return {name: queue.view().copy() for name, queue in self._queues.items()}
+
+    def load_state(self, columns: Mapping[str, NDArray]) -> None:
+        """Become the buffer whose `state()` this is; `check_columns` comes first."""
+        for name, queue in self._queues.items():
+            queue.drop(len(queue))
+            queue.append(columns[name])
+
+
+def check_columns(columns: Mapping[str, NDArray], table_size: int) -> None:
+    """Refuse columns of a buffer that do not fit each other or the table."""
+    lengths, rows = columns["lengths"], columns["rows"]
+    samples = {len(columns[name]) for name in PER_SAMPLE}
+    if len(samples) > 1 or (lengths < 0).any() or {lengths.sum()} != {len(columns[name]) for name in PER_FEATURE}:
+        raise InputError("the state's buffer has columns that do not fit each other; it is damaged")
+    if len(rows) and not (0 <= rows.min() and rows.max() < table_size):
+        raise InputError("the state's buffer names rows that its table does not have; it is damaged")

@@ -1,0 +1,43 @@
+"""What the baselines' parameters may be: each check returns nothing, or says in prose what is allowed."""
+
+from numbers import Real
+from typing import Any
+
+from pbodl.errors import InputError
+
+MOST_LAYERS = 5
+
+
+def check_number(what: str, value: Any, above: float | None = None, least: float | None = None, most: float = 1e6) -> None:
+    """Refuse what is not a number above `above` (or at least `least`) and at most `most`."""
+    if above is not None:
+        fits, range_ = isinstance(value, Real) and above < value <= most, f"above {above:g}"
+    else:
+        fits, range_ = isinstance(value, Real) and (least or 0.0) <= value <= most, f"at least {least or 0.0:g}"
+    if isinstance(value, bool) or not fits:
+        raise InputError(f"{what} is {value!r}; it must be a number {range_} and at most {most:g}")
+
+
+def check_whole(what: str, value: Any, least: int, most: int) -> None:
+    """Refuse what is not a whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
+
+
+def check_choice(what: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Refuse what is not one of the allowed words."""
+    if value not in allowed:
+        raise InputError(f"{what} is {value!r}; it must be {' or '.join(repr(word) for word in allowed)}")
+
+
+def checked_layers(hidden: Any) -> tuple[int, ...]:
+    """The sizes of hidden layers as a tuple."""
+    try:
+        sizes = tuple(hidden)
+    except TypeError:
+        raise InputError(f"hidden is {hidden!r}; it must be a list of layer sizes, such as (64, 32)") from None
+    if not 1 <= len(sizes) <= MOST_LAYERS:
+        raise InputError(f"hidden has {len(sizes)} layers; it must have 1 to {MOST_LAYERS}")
+    for size in sizes:
+        check_whole("a hidden layer's size", size, 1, 65536)
+    return sizes

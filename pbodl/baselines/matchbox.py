@@ -1,0 +1,196 @@
+"""MatchBox (Stern, Herbrich, Graepel 2009): the traits of users meet the traits of ads.
+
+The factor graph of one sample, with x the features of the user and the context, y those of the ad:
+
+    u_ik ──[sum]── s_k ──┐                       s_k = Σ_i x_i u_ik      traits of the user's side
+                     [product]── z_k ──┐         t_k = Σ_j y_j v_jk      traits of the ad's side
+    v_jk ──[sum]── t_k ──┘             │         z_k = s_k t_k           k = 1 ... K
+                                     [sum]── r ──[+ N(0, β²)]──[above 0: click]
+    biases of all features ──[sum]── b ┘         b = Σ_i x_i b_i + Σ_j y_j b_j + one that is always active
+
+All u, v and biases are independent Gaussians. Messages (< > is the mean under the current marginal):
+    sums             Gaussian and exact, both ways
+    click to r       r is cut at 0 and matched by a Gaussian, with AdPredictor's v(t) and w(t)
+    product to z_k   mean <s><t>, variance <s²><t²> - <s>²<t>²
+    product to s_k   variational: precision <t²>/σ², precision-mean μ <t>/σ², where N(μ, σ²) comes to z_k from r; to t_k alike
+The product makes a loop, which is gone through until the marginals of s and t settle. Then every feature gets its share, the
+posterior becomes the prior, and the sample is done with (ADF).
+
+Dynamics: variances grow by `drift` per time step, worked out when a feature is seen again. Initial means are small draws from (seed,
+key, dimension): at zero on both sides, a product has no gradient.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.baselines.adpredictor import click_probabilities
+from pbodl.baselines.limits import check_number, check_whole
+from pbodl.baselines.matchbox_messages import (
+    AD,
+    LAST_SEEN,
+    REJECTED,
+    ROUNDS,
+    USER,
+    Settings,
+    Traits,
+    initialise_traits,
+    learn_batch,
+    predict_batch,
+)
+from pbodl.baselines.online import Labels, OnlineBaseline
+from pbodl.data.sampling import check_rate
+from pbodl.data.schema import Schema
+from pbodl.errors import InputError
+from pbodl.kernels.embedding import Features
+from pbodl.models.clock import parse_duration
+from pbodl.models.contract import Prediction, State
+
+F32 = np.float32
+
+
+class MatchBoxSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of `MatchBox`."""
+
+    dim: int = 16
+    prior_variance: float = 0.02
+    bias_variance: float = 0.02
+    beta: float = 1.0
+    initial_spread: float = 0.03
+    rounds: int = 5
+    drift: float = 0.0
+    time_step: str = "1d"
+    negative_rate: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole("dim", self.dim, 1, 4096)
+        for name in ("prior_variance", "bias_variance", "beta"):
+            check_number(name, getattr(self, name), above=0.0, most=1e3)
+        for name in ("initial_spread", "drift"):
+            check_number(name, getattr(self, name), least=0.0, most=10.0)
+        check_whole("rounds", self.rounds, 1, 1000)
+        check_whole("seed", self.seed, 0, 2**63 - 1)
+        parse_duration(self.time_step, "time_step")
+        check_rate(self.negative_rate)
+
+
+class MatchBox(OnlineBaseline):
+    """MatchBox: Microsoft's Bayesian recommender, a bilinear model of the user's and context's features on one side, the ad's on the other.
+
+    When you would want it: what matters is who meets which ad, and not how the context meets the user.
+
+    Parameters
+    ----------
+    schema          the columns (`Schema`); fields of group "ad" are one side, all others the other
+    dim             number of traits, K
+    prior_variance  of every trait's weight
+    bias_variance   prior variance of every bias
+    beta            standard deviation of the noise
+    initial_spread  standard deviation of the traits' initial means
+    rounds          the most rounds of messages per sample; about two are the rule
+    drift           what every variance grows by per time step
+    time_step       "1d", "1h", or "100k rows"
+    negative_rate   share of negatives left in the stream that it learns from; predictions are recalibrated
+    seed            of the initial means
+
+    Examples
+    --------
+    >>> from pbodl.baselines import MatchBox
+    >>> from pbodl.data.schema import Field, Schema
+    >>> schema = Schema(label="click", fields=[Field("user", group="user"), Field("ad", group="ad")])
+    >>> model = MatchBox(schema, dim=4, prior_variance=1.0, initial_spread=0.3)
+    >>> rows = [{"user": u, "ad": a, "click": int(u == a)} for _ in range(40) for u in range(2) for a in range(2)]
+    >>> _ = model.learn(rows)
+    >>> p = model.predict([{"user": 1, "ad": 1}, {"user": 1, "ad": 0}, {"user": 7, "ad": 8}])
+    >>> bool(p.ctr[0] > 0.8 and p.ctr[1] < 0.2), bool(p.variance[2] > p.variance[0])
+    (True, True)
+
+    References
+    ----------
+    D. Stern, R. Herbrich, T. Graepel: Matchbox: large scale online Bayesian recommendations. WWW 2009.
+    """
+
+    kind = "matchbox"
+    Spec = MatchBoxSpec
+    spec: MatchBoxSpec
+
+    def __init__(
+        self,
+        schema: Schema,
+        dim: int = 16,
+        prior_variance: float = 0.02,
+        bias_variance: float = 0.02,
+        beta: float = 1.0,
+        initial_spread: float = 0.03,
+        rounds: int = 5,
+        drift: float = 0.0,
+        time_step: str = "1d",
+        negative_rate: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        spec = MatchBoxSpec(
+            dim, prior_variance, bias_variance, beta, initial_spread, rounds, drift, time_step, negative_rate, seed
+        )
+        self._start(schema, spec)
+
+    def _start(self, schema: Schema, spec: MatchBoxSpec) -> None:
+        step = parse_duration(spec.time_step, "time_step")
+        if spec.drift and not step.in_rows and schema.time is None:
+            raise InputError(
+                f"time_step {spec.time_step!r} needs the schema's time column; name it with time='...', or give rows: '100k rows'"
+            )
+        counts_rows = schema.time is None or (step.in_rows and spec.drift > 0.0)
+        columns = {"mean": spec.dim, "variance": spec.dim, "bias_mean": 1, "bias_variance": 1}
+        self._build(schema, spec, counts_rows, columns)
+        sides = [AD if field.group == "ad" else USER for field in schema.fields]
+        if len(set(sides)) < 2:
+            raise InputError(
+                "MatchBox multiplies the traits of users and of ads; the schema needs a field with group='ad' and one of another group"
+            )
+        self.settings = Settings(
+            np.array(sides, np.int32), F32(spec.prior_variance), F32(spec.bias_variance), F32(spec.initial_spread),
+            np.uint64(spec.seed), np.float64(spec.beta**2), np.float64(spec.drift / step.amount), np.int64(spec.rounds),
+        )  # fmt: skip
+        self.bias = np.array([0.0, spec.bias_variance, 0.0])  # mean, variance, clock up to which it has drifted
+        self.counters = np.zeros(2, np.int64)
+
+    def traits(self) -> Traits:
+        """The table's arrays, as the kernels take them; views, valid until the table changes."""
+        table = self.table
+        columns = (table.column(name) for name in ("mean", "variance", "bias_mean", "bias_variance"))
+        return Traits(*columns, table.last_seen, table.count)
+
+    def _initialise(self, old_size: int) -> None:
+        with np.errstate(over="ignore"):
+            initialise_traits(self.traits(), self.table.keys[old_size:], old_size, self.settings)
+
+    def _learn_samples(self, features: Features, labels: Labels) -> NDArray[np.float64]:
+        ctr = np.empty(len(labels.clicks))
+        if not self.rows_learned:
+            self.bias[LAST_SEEN] = labels.clock[0]
+        learn_batch(self.traits(), self.bias, features, labels, self.settings, ctr, self.counters)
+        return ctr
+
+    def _predict_samples(self, features: Features) -> Prediction:
+        n = len(features.indptr) - 1
+        mean, variance, ctr = np.empty(n), np.empty(n), np.empty(n)
+        with np.errstate(over="ignore"):
+            predict_batch(self.traits(), self.bias, features, self.clock, self.settings, mean, variance)
+        click_probabilities(mean, variance, self.settings.noise, ctr)
+        return Prediction(ctr, mean / self.spec.beta, variance / self.spec.beta**2)
+
+    def metrics(self) -> dict[str, int]:
+        rounds, rejected = int(self.counters[ROUNDS]), int(self.counters[REJECTED])
+        return {**super().metrics(), "rounds": rounds, "rejected": rejected}
+
+    def _own_state(self) -> State:
+        names = ("bias.mean", "bias.variance", "bias.last_seen")
+        state = {name: self.bias[i : i + 1].copy() for i, name in enumerate(names)}
+        return state | {"messages": self.counters.copy()}
+
+    def _load_own(self, state: Mapping[str, NDArray]) -> None:
+        self.bias = np.concatenate([state["bias.mean"], state["bias.variance"], state["bias.last_seen"]])
+        self.counters = np.array(state["messages"])

@@ -1,0 +1,223 @@
+"""The commands. Thin: each reads its options, calls one function, and prints.
+
+Progress, tables and logs go to stderr; with --json one JSON object is the last line of stdout. Exit codes: 0 good, 1 the work
+failed, 2 bad usage or bad input, 130 and 143 stopped by a signal after saving.
+"""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pbodl.data.guess import guess
+from pbodl.data.readers import open_log
+from pbodl.data.synthetic import World
+from pbodl.errors import InputError
+from pbodl.models.snapshot import load, rollback
+from pbodl.training import inspection
+from pbodl.training.config import check_config, read_config, to_toml, with_changes
+from pbodl.training.display import bar, console, evaluation_tables, periods_table
+from pbodl.training.evaluate import evaluate as evaluate_model
+from pbodl.training.predict import predict_file
+from pbodl.training.presets import PRESETS
+from pbodl.training.session import Interrupted
+from pbodl.training.session import train as train_model
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Bayesian online deep learning for click-through rates.")
+data_app = typer.Typer(no_args_is_help=True, help="Make data, and look at data.")
+app.add_typer(data_app, name="data")
+
+Paths = Annotated[list[str], typer.Argument(help="Files (CSV, CSV.gz, Parquet), globs, folders, s3:// addresses.")]
+RunFolder = Annotated[Path, typer.Argument(help="The folder that `pbodl train --out` wrote.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="A TOML file with [schema], [model], [training].")]
+Preset = Annotated[str | None, typer.Option(help=f"A known log instead of a file: {', '.join(PRESETS)}.")]
+Kind = Annotated[str | None, typer.Option("--model", help="The model's kind, such as fm-mlp, ffm-mlp, sparse-mlp.")]
+Changes = Annotated[list[str], typer.Option("--set", help="Change one key of the configuration: --set model.dim=8.")]
+BadRows = Annotated[str, typer.Option(help="What to do with a bad row: stop, or skip.")]
+BadRowsFile = Annotated[str | None, typer.Option(help="Where skipped rows go, with the reason.")]
+
+
+@data_app.command()
+def synth(
+    out: Annotated[Path, typer.Option(help="File to write: .parquet, .csv or .csv.gz.")],
+    rows: Annotated[int, typer.Option(help="How many impressions.")] = 1_000_000,
+    days: Annotated[int, typer.Option(help="Over how many days.")] = 10,
+    seed: Annotated[int, typer.Option(help="Of the world.")] = 0,
+) -> None:
+    """Write a log of an Avazu-like world whose true click probabilities (p_true) are known."""
+    with bar() as progress:
+        task = progress.add_task("synth", total=rows, text="")
+        World(seed=seed, days=days, rows=rows).write(out, lambda done: progress.update(task, completed=done))
+    console.print(f"{rows:,} rows in {out}")
+
+
+@data_app.command("inspect")
+def inspect_data(path: Annotated[str, typer.Argument(help="A file of the log.")]) -> None:
+    """Guess a schema from a file and print it as TOML, ready to edit; what was noticed goes to stderr."""
+    found = guess(path)
+    for warning in found.warnings:
+        console.print(f"[yellow]note:[/] {warning}")
+    print(found.toml)
+
+
+@app.command()
+def train(
+    data: Paths,
+    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    config: ConfigFile = None,
+    preset: Preset = None,
+    model: Kind = None,
+    changes: Changes = [],  # noqa: B006
+    negative_rate: Annotated[str | None, typer.Option(help='Share of non-clicks to learn from, or "auto".')] = None,
+    every: Annotated[str | None, typer.Option(help="What a line of the table covers: 1d, 1h, 100k rows.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of --out.")] = False,
+    keep_names: Annotated[bool, typer.Option("--keep-names", help="Keep readable names of features beside their hashes.")] = False,
+    bad_rows: BadRows = "stop",
+    bad_rows_file: BadRowsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn from a log in one pass, predicting each row before learning it."""
+    options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every}
+    changes = [*changes, *(f"{key}={value}" for key, value in options.items() if value is not None)]
+    settings = check_config(with_changes(_tables(config, preset, data, out, resume), changes))
+    try:
+        summary = train_model(
+            settings, data, out, resume=resume, bad_rows=bad_rows, bad_rows_file=bad_rows_file, keep_names=keep_names
+        )
+    except Interrupted as stop:
+        console.print(f"stopped and saved; go on with the same command and --resume (run folder {out})")
+        raise typer.Exit(stop.code) from None
+    console.print(periods_table(f"{settings.kind}, progressive", summary["days"], settings.schema.time is not None))
+    console.print(f"{summary['rows']:,} rows in {summary['seconds']:.1f} s; figures, snapshots and report.html are in {out}")
+    _finish(summary, as_json)
+
+
+def _tables(config: Path | None, preset: str | None, data: list[str], out: Path, resume: bool) -> dict[str, Any]:
+    """The configuration asked for: a file, a preset, that of the run to resume, or one guessed from the data."""
+    if config is not None and preset is not None:
+        raise InputError("give --config or --preset, not both")
+    if config is not None:
+        return read_config(config)
+    if preset is not None:
+        if preset not in PRESETS:
+            raise InputError(f"unknown preset {preset!r}; presets are: {', '.join(PRESETS)}")
+        return PRESETS[preset]()
+    if resume and (out / "config.toml").exists():
+        return read_config(out / "config.toml")
+    found = guess(data[0])
+    console.print(f"no --config and no --preset: the schema is guessed from {data[0]} (see `pbodl data inspect`)")
+    return found.tables
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    data: Paths,
+    by: Annotated[str | None, typer.Option(help="Also by the values of this column.")] = None,
+    bad_rows: BadRows = "stop",
+    bad_rows_file: BadRowsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Figures of the frozen model on a log: overall with intervals, by day, by slice."""
+    model = load(run)
+    with open_log(data, model.schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file) as reader, bar() as progress:
+        task = progress.add_task("evaluate", total=reader.rows_total, text="")
+        figures = evaluate_model(model, reader, by, lambda done: progress.update(task, completed=done))
+    for table in evaluation_tables(figures):
+        console.print(table)
+    _finish(figures, as_json)
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    data: Paths,
+    out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the CTR of every row, with the latent mean and standard deviation; the label is not needed."""
+    model = load(run)
+    with open_log(data, model.schema, labelled=False) as reader, bar() as progress:
+        task = progress.add_task("predict", total=reader.rows_total, text="")
+        rows = predict_file(model, reader, out, lambda done: progress.update(task, completed=done))
+    console.print(f"{rows:,} predictions in {out}")
+    _finish({"rows": rows, "out": str(out)}, as_json)
+
+
+@app.command()
+def inspect(
+    run: RunFolder,
+    feature: Annotated[str | None, typer.Option(help="Show one feature's weights: --feature site_id=85f751fd.")] = None,
+    explain: Annotated[Path | None, typer.Option(help="A JSON file with one row: what each feature adds to its CTR.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look inside a model: its size, its features, its guards; one feature; one prediction."""
+    if feature is not None and explain is not None:
+        raise InputError("give --feature or --explain, not both")
+    if feature is not None:
+        found = inspection.feature(run, feature)
+    elif explain is not None:
+        found = inspection.explain(run, explain)
+    else:
+        found = inspection.overview(run)
+    for table in inspection.tables(found):
+        console.print(table)
+    _finish(found, as_json)
+
+
+@app.command("rollback")
+def roll_back(run: RunFolder) -> None:
+    """Set the newest snapshot aside and go back to the one before it."""
+    aside, newest = rollback(run)
+    console.print(f"the newest snapshot went to {aside}; {newest.name} is the newest now")
+
+
+@app.command()
+def tune(
+    data: Paths,
+    out: Annotated[Path, typer.Option(help="The TOML file to write.")],
+    config: ConfigFile = None,
+    preset: Preset = None,
+    model: Kind = None,
+    rows: Annotated[int, typer.Option(help="How much of the log to use, from its start.")] = 200_000,
+    trials: Annotated[int, typer.Option(help="How many settings to try.")] = 12,
+    as_json: AsJson = False,
+) -> None:
+    """Choose priors, half-life and dim by progressive log loss on the first part of a log; no validation set needed."""
+    from pbodl.training.tuning import results_table, tune_log
+
+    tables = _tables(config, preset, data, Path("."), False)
+    settings = check_config(with_changes(tables, [] if model is None else [f"model.kind={model}"]))
+    results = tune_log(settings, data, rows, trials)
+    console.print(results_table(results))
+    best = results[0].config
+    out.write_text(to_toml(best), encoding="utf-8")
+    console.print(f"the best setting is in {out}: train with --config {out}")
+    _finish({"log_loss": results[0].log_loss, "trials": len(results), "out": str(out)}, as_json)
+
+
+def _finish(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result))
+
+
+def _show_warning(message: Warning | str, *rest: Any) -> None:
+    console.print(f"[yellow]warning:[/] {message}")
+
+
+def main() -> None:
+    """Run the command line; errors in the input are prose, and exit with 2."""
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except InputError as error:
+        console.print(f"[red]error:[/] {error}", markup=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Parquet files, row group by row group, the wanted columns alone.
+
+Columns of text come as dictionaries where the file has them so: then each distinct value is hashed once.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+from pyarrow import fs
+
+from pbodl.data.blocks import Block
+from pbodl.data.sources import Source, reading
+from pbodl.data.texts import is_text
+from pbodl.errors import InputError
+
+BUFFER = 1 << 20
+
+
+class ParquetFile:
+    """An open Parquet file."""
+
+    unit = "row"
+    first = 1
+    sparse = False
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._row = 0
+        with reading(source.name):
+            metadata = pa.parquet.read_metadata(source.path, filesystem=source.filesystem)
+            schema = metadata.schema.to_arrow_schema()
+            self.columns = list(schema.names)
+            self.rows = metadata.num_rows
+            local = isinstance(source.filesystem, fs.LocalFileSystem)
+            self._file = pa.parquet.ParquetFile(
+                source.path,
+                filesystem=source.filesystem,
+                metadata=metadata,
+                read_dictionary=[field.name for field in schema if is_text(field.type)],
+                # From far away, few large reads; from a disk, small ones, in bounded memory.
+                pre_buffer=not local,
+                buffer_size=BUFFER if local else 0,
+                page_checksum_verification=True,
+            )
+
+    @property
+    def bytes_read(self) -> int:
+        return round(self.source.size * self._row / max(self.rows, 1))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def blocks(self, columns: Sequence[str], size: int, start: int) -> Iterator[Block]:
+        """The rows from `start` on, `size` to a block, whatever the row groups."""
+        if start > self.rows:
+            raise InputError(f"{self.source.name} has fewer than the {start} rows that were read from it before")
+        self._row = start
+        held: list[pa.RecordBatch] = []
+        lacking = size
+        damage: InputError | None = None
+        batches = self._batches(columns, size, start)
+        while True:
+            try:
+                batch = next(batches, None)
+            except InputError as error:
+                # The rows before the damage are good.
+                batch, damage = None, error
+            if batch is None:
+                break
+            while len(batch):
+                held.append(batch.slice(0, lacking))
+                batch = batch.slice(len(held[-1]))
+                lacking -= len(held[-1])
+                if lacking == 0:
+                    yield self._block(held)
+                    held, lacking = [], size
+        if held:
+            yield self._block(held)
+        if damage is not None:
+            raise damage
+
+    def _batches(self, columns: Sequence[str], size: int, start: int) -> Iterator[pa.RecordBatch]:
+        metadata = self._file.metadata
+        passed = 0
+        for group in range(metadata.num_row_groups):
+            rows = metadata.row_group(group).num_rows
+            passed += rows
+            if passed <= start:
+                continue
+            seen = passed - rows
+            batches = self._file.iter_batches(size, row_groups=[group], columns=list(columns), use_threads=False)
+            while True:
+                with reading(f"{self.source.name}, after row {seen},"):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                yield batch.slice(min(max(start - seen, 0), len(batch)))
+                seen += len(batch)
+            if seen != passed:
+                raise InputError(f"{self.source.name} is damaged: a row group ends after row {seen}, not {passed}")
+
+    def _block(self, batches: list[pa.RecordBatch]) -> Block:
+        table = pa.Table.from_batches(batches)
+        rows = table.num_rows
+        self._row += rows
+        faults = _broken_texts(table)
+        places = np.arange(rows)
+        if faults:
+            places = np.delete(places, list(faults))
+
+        def raw(place: int) -> str:
+            row = {name: _values(table.column(name).slice(place, 1))[0] for name in table.column_names}
+            return json.dumps(row, default=_shown)
+
+        return Block(rows, table.take(places) if faults else table, places, faults, raw)
+
+
+def _broken_texts(table: pa.Table) -> dict[int, str]:
+    """What is wrong with the rows whose text is not UTF-8; Arrow reads such without complaint."""
+    faults: dict[int, str] = {}
+    for name in table.column_names:
+        column = table.column(name)
+        if is_text(column.type) and not all(_is_valid(chunk) for chunk in column.chunks):
+            for place, value in enumerate(_values(column)):
+                if isinstance(value, bytes):
+                    faults.setdefault(place, f"column {name!r} holds {value!r:.80}, which is not valid UTF-8")
+    return dict(sorted(faults.items()))
+
+
+def _is_valid(texts: pa.Array) -> bool:
+    try:
+        (texts.dictionary if pa.types.is_dictionary(texts.type) else texts).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column; texts that are not UTF-8 as bytes."""
+    if not is_text(column.type):
+        return column.to_pylist()
+    return [_text(value) for value in pc.cast(column, pa.binary()).to_pylist()]
+
+
+def _text(value: bytes | None) -> str | bytes | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _shown(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

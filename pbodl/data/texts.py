@@ -1,0 +1,82 @@
+"""Columns that a file holds as text, brought to the types that `from_data` reads.
+
+Labels may be 0, 1, 0.0, 1.0, false or true; times without a format may be epoch seconds as well as ISO 8601; a list
+is written with `|` between its values, and an empty text is missing. A column with a text that is none of these
+stays as it is, so that whoever parses it can show that text in its message.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pbodl.data.schema import Schema
+from pbodl.data.times import parse_times
+from pbodl.errors import InputError
+
+LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+BETWEEN = "|"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def typed(schema: Schema, table: pa.Table, labelled: bool) -> pa.Table:
+    """The table with its texts of labels, weights, times, numbers and lists brought to their types."""
+    readers = {field.name: numbers for field in schema.fields if field.kind == "number"}
+    readers |= {field.name: lists for field in schema.fields if field.kind == "multi"}
+    if schema.time is not None and schema.time_format is None:
+        readers[schema.time] = times
+    if labelled:
+        readers[schema.label] = labels
+        if schema.weight is not None:
+            readers[schema.weight] = numbers
+    for place, name in enumerate(table.column_names):
+        column = table.column(place)
+        if name in readers and is_text(column.type):
+            table = table.set_column(place, name, readers[name](_plain(column)))
+    return table
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    return pc.cast(column, pa.large_string()).combine_chunks()
+
+
+def labels(texts: pa.Array) -> pa.Array:
+    """0 and 1; each distinct text is looked at once."""
+    coded = pc.dictionary_encode(texts)
+    values = [LABELS.get(text.strip().lower()) for text in coded.dictionary.to_pylist()]
+    return texts if None in values else pa.array(values, pa.int8()).take(coded.indices)
+
+
+def numbers(texts: pa.Array) -> pa.Array:
+    """Floats, null where the text is empty."""
+    try:
+        return pc.cast(_emptied(texts), pa.float64())
+    except pa.ArrowInvalid:
+        return texts
+
+
+def lists(texts: pa.Array) -> pa.Array:
+    return pc.split_pattern(_emptied(texts), BETWEEN)
+
+
+def times(texts: pa.Array) -> pa.Array:
+    """Epoch seconds, if any of the texts is a number."""
+    try:
+        return pc.cast(texts, pa.float64())
+    except pa.ArrowInvalid:
+        numeric = pc.match_substring_regex(texts, NUMBER)
+    if not pc.any(numeric).as_py():
+        return texts
+    try:
+        moments = pa.array(parse_times(pc.if_else(numeric, "1970-01-01", texts), "", None))
+    except InputError:
+        return texts
+    return pc.if_else(numeric, pc.cast(pc.if_else(numeric, texts, None), pa.float64()), moments)
+
+
+def _emptied(texts: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(texts, ""), None, texts)

@@ -1,0 +1,167 @@
+"""Snapshots: what a model is and has learned, in a folder of a manifest and safetensors files, written whole or not at all.
+
+    RUN/snapshots/000000000042/manifest.json      format, kind, spec, schema, extra facts, a checksum per file
+                               model.safetensors  the arrays of `model.state()`
+                               <part>.safetensors further arrays that belong to the same moment
+
+A snapshot is written beside, synced, and renamed into place; its number is one more than the newest. A damaged one is refused
+with the reason, and the one before it is used. Nothing is ever unpickled.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from pbodl.data.schema import Schema
+from pbodl.errors import InputError
+from pbodl.models.contract import Model
+
+FORMAT = 1
+KEPT = 3
+MANIFEST = "manifest.json"
+Arrays = Mapping[str, NDArray]
+
+
+class Snapshot(NamedTuple):
+    """A snapshot that was read and checked."""
+
+    model: Model
+    facts: dict[str, Any]  # what the writer added to the manifest
+    parts: dict[str, dict[str, NDArray]]  # further arrays by part
+    path: Path
+
+
+def save(model: Model, run: str | Path, facts: Mapping[str, Any] | None = None, parts: Mapping[str, Arrays] | None = None) -> Path:
+    """Write a snapshot into the run folder, and drop all but the newest few; returns its folder."""
+    folder = Path(run) / "snapshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    number = max([int(path.name) for path in snapshots(run)], default=0) + 1
+    temporary = folder / f".writing-{number:012d}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    arrays: dict[str, Arrays] = {"model": model.state(), **(parts or {})}
+    files = {f"{part}.safetensors": safetensors.numpy.save(dict(content)) for part, content in arrays.items()}
+    manifest = {
+        "format": FORMAT,
+        "kind": model.kind,
+        "schema": msgspec.to_builtins(model.schema),
+        "spec": msgspec.to_builtins(model.spec),
+        "counters": model.metrics(),
+        "facts": dict(facts or {}),
+        "files": {name: {"bytes": len(content), "blake2b": _digest(content)} for name, content in files.items()},
+    }
+    for name, content in files.items():
+        _write(temporary / name, content)
+    _write(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
+    _sync(temporary)
+    path = folder / f"{number:012d}"
+    temporary.rename(path)
+    _sync(folder)
+    for old in snapshots(run)[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return path
+
+
+def load(path: str | Path) -> Model:
+    """The model of a run folder's newest sound snapshot, or of one snapshot folder.
+
+    >>> import pbodl, tempfile
+    >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
+    >>> model = pbodl.FMMLP(schema, dim=2, hidden=())
+    >>> with tempfile.TemporaryDirectory() as run:
+    ...     _ = model.save(run)
+    ...     pbodl.load(run)
+    FMMLP(1 fields, 0 rows learned)
+    """
+    return load_snapshot(path).model
+
+
+def load_snapshot(path: str | Path) -> Snapshot:
+    """As `load`, with all that was saved beside the model."""
+    path = Path(path)
+    if (path / MANIFEST).exists():
+        return _read(path)
+    candidates = snapshots(path)
+    if not candidates:
+        raise InputError(f"{path} holds no snapshot; give the folder that `pbodl train --out` or `model.save` wrote")
+    failures = []
+    for candidate in reversed(candidates):
+        try:
+            snapshot = _read(candidate)
+        except InputError as error:
+            failures.append(str(error))
+            continue
+        for failure in failures:
+            warnings.warn(f"{failure}; using the snapshot before it, {candidate.name}", stacklevel=2)
+        return snapshot
+    raise InputError(f"no snapshot of {path} is sound: {'; '.join(failures)}")
+
+
+def snapshots(run: str | Path) -> list[Path]:
+    """The snapshot folders of a run, oldest first."""
+    return sorted(path for path in (Path(run) / "snapshots").glob("[0-9]*") if path.name.isdigit())
+
+
+def rollback(run: str | Path) -> tuple[Path, Path]:
+    """Set the newest snapshot aside; returns where it went, and the snapshot that is the newest now."""
+    found = snapshots(run)
+    if len(found) < 2:
+        raise InputError(f"{run} has {len(found)} snapshot(s); going back needs at least two")
+    aside = found[-1].with_name(f"rolled-back-{found[-1].name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    found[-1].rename(aside)
+    _sync(aside.parent)
+    return aside, found[-2]
+
+
+def _read(path: Path) -> Snapshot:
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        if manifest["format"] > FORMAT:
+            raise InputError(f"snapshot {path} has format {manifest['format']}; this release reads up to {FORMAT}: upgrade pbodl")
+        contents = {name: _checked(path / name, facts) for name, facts in manifest["files"].items()}
+        arrays = {name.removesuffix(".safetensors"): safetensors.numpy.load(content) for name, content in contents.items()}
+        kind = Model.kinds[manifest["kind"]]
+        schema = msgspec.convert(manifest["schema"], Schema)
+        model = kind.from_spec(schema, msgspec.convert(manifest["spec"], kind.Spec))
+        model.load_state(arrays.pop("model"))
+    except InputError as error:
+        raise InputError(f"snapshot {path} is refused: {error}") from error
+    except (OSError, KeyError, ValueError, TypeError, msgspec.ValidationError, safetensors.SafetensorError) as error:
+        raise InputError(f"snapshot {path} is damaged ({type(error).__name__}: {error})") from error
+    return Snapshot(model, manifest["facts"], arrays, path)
+
+
+def _checked(path: Path, facts: Mapping[str, Any]) -> bytes:
+    content = path.read_bytes()
+    if len(content) != facts["bytes"] or _digest(content) != facts["blake2b"]:
+        raise InputError(f"{path.name} does not match its checksum in the manifest; it was damaged or changed")
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Learning from a log: progressive metrics, the training loop, its configuration and its report."""

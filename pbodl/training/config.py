@@ -1,0 +1,203 @@
+"""The configuration of a run: the tables `[schema]`, `[model]` and `[training]` of a TOML file, with changes from the command line.
+
+Every key is checked: an unknown one is an error that names the nearest valid key.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pbodl.data.schema import Field, Schema, nearest
+from pbodl.errors import InputError
+from pbodl.models.clock import Duration, parse_duration
+from pbodl.models.contract import Model
+from pbodl.models.spec import FieldPrior, Prior
+
+FROM_TRAINING = ("half_life", "negative_rate")  # of a model's spec: what [training] says
+DEFAULT_KIND = "fm-mlp"
+
+
+class TrainingSpec(msgspec.Struct, frozen=True):
+    """The `[training]` table.
+
+    negative_rate   share of the non-clicks to learn from, above 0 up to 1; "auto" leaves about ten for each click
+    half_life       forget towards the prior: "7d", "12h", or "1M rows"; absent: never
+    every           what one line of the table of figures covers: "1d", "1h", "100k rows"
+    snapshot_every  how often to save while learning, in seconds of the wall clock
+    """
+
+    negative_rate: float | str = 1.0
+    half_life: str | None = None
+    every: str | None = None
+    snapshot_every: float = 60.0
+
+    def period(self, schema: Schema) -> Duration:
+        """What a line of the table covers: as asked, else a day, else 100,000 rows where there is no time."""
+        period = parse_duration(self.every or ("1d" if schema.time else "100k rows"), "every")
+        if not period.in_rows and schema.time is None:
+            raise InputError(f"every is {self.every!r}, but the schema has no time column; give rows: '100k rows'")
+        return period
+
+
+class Config(NamedTuple):
+    schema: Schema
+    kind: str
+    model: dict[str, Any]
+    training: TrainingSpec
+
+    def build(self, negative_rate: float = 1.0) -> Model:
+        """The model that this describes, new."""
+        kind = Model.kinds[self.kind]
+        fields = kind.Spec.__struct_fields__
+        given = {"half_life": self.training.half_life, "negative_rate": negative_rate}
+        if self.training.half_life is not None and "half_life" not in fields:
+            raise InputError(f"[training] half_life: the model {self.kind!r} does not forget; remove it")
+        values = self.model | {name: value for name, value in given.items() if name in fields}
+        return kind.from_spec(self.schema, _convert(values, kind.Spec, "model"))
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file, not yet checked."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"the configuration {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"the configuration {path} is not TOML: {error}") from error
+
+
+def with_changes(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
+    """The tables after changes such as "model.dim=16".
+
+    >>> with_changes({"model": {"dim": 8}}, ["model.dim=16", "training.half_life=7d"])
+    {'model': {'dim': 16}, 'training': {'half_life': '7d'}}
+    """
+    result = msgspec.convert(msgspec.to_builtins(tables), dict[str, Any])
+    for change in changes:
+        path, equals, text = change.partition("=")
+        *parents, last = path.strip().split(".")
+        if not equals or not parents:
+            raise InputError(f"--set {change!r} is not of the form table.key=value, such as model.dim=16")
+        table = result
+        for name in parents:
+            table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise InputError(f"--set {change!r}: {name!r} is a value, not a table")
+        table[last] = _value(text)
+    return result
+
+
+def check_config(tables: Mapping[str, Any]) -> Config:
+    """The configuration that the tables hold; InputError names what is wrong in them."""
+    _refuse_unknown("the configuration", tables, ("schema", "model", "training"))
+    for name in ("schema", "model", "training"):
+        if not isinstance(tables.get(name, {}), dict):
+            raise InputError(f"[{name}] must be a table")
+    if "schema" not in tables:
+        raise InputError("the configuration has no [schema]; `pbodl data inspect FILE` writes one to start from")
+    _refuse_unknown("[schema]", tables["schema"], Schema.__struct_fields__)
+    for field in tables["schema"].get("fields", []):
+        _refuse_unknown("[[schema.fields]]", field, Field.__struct_fields__)
+    schema = _convert(tables["schema"], Schema, "schema")
+    model = dict(tables.get("model", {}))
+    kind = model.pop("kind", DEFAULT_KIND)
+    if kind not in Model.kinds:
+        raise InputError(f"unknown model kind {kind!r}{nearest(str(kind), Model.kinds)} Kinds are: {', '.join(Model.kinds)}")
+    names = [name for name in Model.kinds[kind].Spec.__struct_fields__ if name not in FROM_TRAINING]
+    for name in FROM_TRAINING:
+        if name in model:
+            raise InputError(f"[model] {name} belongs into [training]")
+    _refuse_unknown("[model]", model, names)
+    if isinstance(model.get("prior"), dict) and "prior" in names:
+        _refuse_unknown("[model.prior]", model["prior"], Prior.__struct_fields__)
+        for name, prior in model["prior"].get("fields", {}).items():
+            _refuse_unknown(f"[model.prior.fields.{name}]", prior, FieldPrior.__struct_fields__)
+    training = tables.get("training", {})
+    _refuse_unknown("[training]", training, TrainingSpec.__struct_fields__)
+    config = Config(schema, kind, model, _convert(training, TrainingSpec, "training"))
+    rate = config.training.negative_rate
+    if isinstance(rate, str) and rate != "auto":
+        raise InputError(f'[training] negative_rate is {rate!r}; it must be a number above 0 and at most 1, or "auto"')
+    config.build()
+    config.training.period(schema)
+    return config
+
+
+def to_tables(config: Config) -> dict[str, Any]:
+    """The tables again, as they would stand in a file."""
+    return {
+        "schema": msgspec.to_builtins(config.schema),
+        "model": {"kind": config.kind, **config.model},
+        "training": msgspec.to_builtins(config.training),
+    }
+
+
+def to_toml(config: Config) -> str:
+    """The text of a TOML file that `read_config` and `check_config` read as this configuration."""
+    return "\n".join(_table_lines((), to_tables(config))).strip() + "\n"
+
+
+def _table_lines(path: tuple[str, ...], table: Mapping[str, Any]) -> list[str]:
+    """A table's own keys first, then the tables inside it; what is absent (None) has no line."""
+    lines = []
+    inner = {key: value for key, value in table.items() if _is_table(value) or _is_tables(value)}
+    own = {key: value for key, value in table.items() if key not in inner and value is not None}
+    lines += [f"{_key(key)} = {_toml(value)}" for key, value in own.items()]
+    for key, value in inner.items():
+        name = ".".join(map(_key, (*path, key)))
+        for one in [value] if _is_table(value) else value:
+            lines += ["", f"[{name}]" if _is_table(value) else f"[[{name}]]", *_table_lines((*path, key), one)]
+    return lines
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(_is_table(one) for one in value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON's strings are TOML's, but for DEL, which TOML wants escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml(one) for one in value)}]"
+    return repr(value)
+
+
+def _value(text: str) -> Any:
+    """A value as TOML writes it; what is not TOML is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
+def _refuse_unknown(where: str, table: Any, names: Iterable[str]) -> None:
+    if not isinstance(table, Mapping):
+        raise InputError(f"{where} must be a table, not {table!r}")
+    names = list(names)
+    for key in table:
+        if key not in names:
+            raise InputError(f"{where} has an unknown key {key!r}{nearest(key, names)} Valid keys: {', '.join(names)}")
+
+
+def _convert(values: Any, kind: type, where: str) -> Any:
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"[{where}] is not valid: {error}") from error

@@ -1,0 +1,77 @@
+"""What a person sees of a run on the terminal: a progress bar with live figures, and tables. All of it goes to stderr."""
+
+import datetime
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pbodl.training.online import Status
+
+console = Console(file=sys.stderr, highlight=False)
+
+
+def bar(description: str = "{task.description}") -> Progress:
+    """A progress bar with time gone, time left, and a text of figures."""
+    return Progress(
+        TextColumn(description),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[text]}"),
+        console=console,
+    )
+
+
+class TrainingBar:
+    """The bar of a training run: rows a second, and the running AUC, log loss, NE and calibration."""
+
+    def __init__(self, name: str, total: int | None) -> None:
+        self._progress = bar()
+        self._task: TaskID = self._progress.add_task(name, total=total, text="")
+
+    def __enter__(self) -> "TrainingBar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.stop()
+
+    def show(self, status: Status, done: float, rate: float) -> None:
+        figures = status.figures
+        text = (
+            f"{status.rows:,} rows  {rate:,.0f}/s  AUC {figures.auc:.4f}  log loss {figures.log_loss:.4f}  "
+            f"NE {figures.ne:.4f}  calibration {figures.calibration:.3f}"
+        )
+        self._progress.update(self._task, completed=done, text=text)
+
+
+def periods_table(title: str, lines: Sequence[Mapping[str, Any]], in_time: bool) -> Table:
+    """The figures of each period, and the same on new ads."""
+    table = Table(title=title, title_justify="left")
+    for name in ("from", "rows", "CTR", "AUC", "log loss", "NE", "calibration", "new: rows", "new: AUC", "new: log loss"):
+        table.add_column(name, justify="right")
+    for line in lines:
+        new = line.get("new_ads", {})
+        table.add_row(
+            moment(line["start"], in_time), f"{line['rows']:,}", number(line["ctr"]), number(line["auc"]), number(line["log_loss"]),
+            number(line["ne"]), number(line["calibration"], 3), f"{new.get('rows', 0):,}", number(new.get("auc")),
+            number(new.get("log_loss")),
+        )  # fmt: skip
+    return table
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A figure, or a dash where there is none."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def moment(start: float, in_time: bool) -> str:
+    """The start of a period: date and hour, or the row."""
+    if not in_time:
+        return f"row {start:,.0f}"
+    return datetime.datetime.fromtimestamp(start, datetime.UTC).strftime("%Y-%m-%d %H:%M")

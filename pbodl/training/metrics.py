@@ -1,0 +1,187 @@
+"""Metrics of a stream in bounded memory: AUC, log loss, normalised entropy, calibration, and their bootstrap intervals.
+
+The sums are exact. AUC is exact up to EXACT_ROWS rows, by sorting them; beyond, it comes from a histogram of the predictions over
+2^18 bins, float32 bit patterns with 14 bits after the exponent, and agrees with sorting to within 1e-6
+(tests/training/test_metrics.py holds both against scikit-learn).
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl._jit import jit
+
+EXACT_ROWS = 200_000
+SHIFT = np.uint32(9)  # mantissa bits that the histogram ignores
+LOWEST = np.uint32(np.float32(2.0**-15).view(np.uint32) >> SHIFT)  # predictions below 2^-15 share the first bin
+BINS = int(np.float32(1.0).view(np.uint32) >> SHIFT) - int(LOWEST) + 1
+CLIP = 1e-15
+RELIABILITY_BINS = 36  # groups of predictions by their log-odds, for the calibration plot
+FARTHEST = 9.0  # log-odds of the first and last of them
+RESAMPLED = 4096  # groups of rows that the bootstrap draws
+Floats = NDArray[np.float64]
+
+
+class Figures(NamedTuple):
+    """What a stretch of the stream came to; NaN where it cannot be said (no rows, one class alone)."""
+
+    rows: int
+    ctr: float
+    auc: float
+    log_loss: float
+    ne: float  # log loss over the entropy of the CTR: below 1, the model knows more than the mean
+    calibration: float  # mean predicted over mean observed
+
+
+class Groups(NamedTuple):
+    """Rows by their prediction, in order: the weight of non-clicks and of clicks at each."""
+
+    predicted: Floats
+    negatives: Floats
+    positives: Floats
+
+
+@jit
+def _tally(predicted, clicks, weights, reliability, sums):
+    """MODIFIES: reliability (RELIABILITY_BINS, 3), sums (rows, weight, clicks, predicted, loss)."""
+    for i in range(len(predicted)):
+        p, w = predicted[i], weights[i]
+        clicked = 1.0 if clicks[i] > 0 else 0.0
+        safe = min(max(p, CLIP), 1.0 - CLIP)
+        sums[0] += 1.0
+        sums[1] += w
+        sums[2] += w * clicked
+        sums[3] += w * p
+        yes, no = np.log(safe), np.log(1.0 - safe)
+        sums[4] -= w * (yes if clicked else no)
+        # By log-odds: at a CTR of 1 %, groups of equal width in p would be one group.
+        group = min(max(int((yes - no + FARTHEST) * (0.5 * RELIABILITY_BINS / FARTHEST)), 0), RELIABILITY_BINS - 1)
+        reliability[group, 0] += w
+        reliability[group, 1] += w * p
+        reliability[group, 2] += w * clicked
+
+
+@jit
+def _fill(predicted, clicks, weights, histogram):
+    """MODIFIES: histogram (2, BINS)."""
+    for i in range(len(predicted)):
+        place = np.int64(np.float32(predicted[i]).view(np.uint32) >> SHIFT) - np.int64(LOWEST)
+        histogram[1 if clicks[i] > 0 else 0, min(max(place, 0), BINS - 1)] += weights[i]
+
+
+class StreamMetrics:
+    """Figures of everything that was added since the last `clear`.
+
+    >>> metrics = StreamMetrics()
+    >>> metrics.add(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1], dtype=np.float32))
+    >>> figures = metrics.figures()
+    >>> figures.auc, round(figures.log_loss, 4)
+    (0.75, 0.4723)
+    """
+
+    def __init__(self) -> None:
+        self.reliability = np.zeros((RELIABILITY_BINS, 3))  # weight, weighted predictions, weighted clicks
+        self.sums = np.zeros(5)  # rows, weight, clicks, predicted, loss
+        self._rows: list[Floats] = []  # (3, n) each: predictions, clicks, weights; while they are few
+        self._histogram = np.zeros((2, 0))  # afterwards
+
+    def add(self, predicted: Floats, clicks: NDArray, weights: Floats | None = None) -> None:
+        """Count rows with the probability predicted for them, and a weight each (1 by default)."""
+        weights = np.ones(len(predicted)) if weights is None else weights
+        _tally(predicted, clicks, weights, self.reliability, self.sums)
+        self._rows.append(np.stack([predicted, clicks, weights]).astype(np.float64))
+        if self.sums[0] > EXACT_ROWS:
+            if not self._histogram.size:
+                self._histogram = np.zeros((2, BINS))
+            for rows in self._rows:
+                _fill(rows[0], rows[1], rows[2], self._histogram)
+            self._rows.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.__init__()  # type: ignore[misc]
+
+    def figures(self) -> Figures:
+        """The figures so far."""
+        rows, weight, clicks, predicted, loss = self.sums.tolist()
+        if rows == 0:
+            return Figures(0, *(float("nan"),) * 5)
+        ctr, log_loss = clicks / weight, loss / weight
+        calibration = predicted / clicks if clicks else float("nan")
+        return Figures(int(rows), ctr, _auc(*self.groups()[1:]), log_loss, log_loss / _entropy(ctr), calibration)
+
+    def groups(self) -> Groups:
+        """The rows by their prediction: every distinct one while rows are few, bins afterwards."""
+        if self._histogram.size:
+            used = np.flatnonzero(self._histogram.sum(axis=0))
+            bits = ((used + int(LOWEST)).astype(np.uint32) << SHIFT) + (np.uint32(1) << (SHIFT - np.uint32(1)))
+            return Groups(np.minimum(bits.view(np.float32).astype(np.float64), 1.0), *self._histogram[:, used])
+        rows = np.concatenate([np.zeros((3, 0)), *self._rows], axis=1)
+        predicted, place = np.unique(rows[0], return_inverse=True)
+        sides = (rows[2] * (rows[1] <= 0), rows[2] * (rows[1] > 0))
+        return Groups(predicted, *(np.bincount(place, weights=side, minlength=len(predicted)) for side in sides))
+
+    def intervals(self, replicates: int = 200, seed: int = 0) -> dict[str, tuple[float, float]]:
+        """95 % intervals of AUC, log loss and calibration by the Poisson bootstrap: every row drawn Poisson(1) times."""
+        predicted, negatives, positives = _coarser(self.groups())
+        safe = np.clip(predicted, CLIP, 1.0 - CLIP)
+        rng = np.random.default_rng(seed)
+        drawn = []
+        for _ in range(replicates):
+            no, yes = rng.poisson(negatives), rng.poisson(positives)
+            weight = max(no.sum() + yes.sum(), 1)
+            loss = -(no @ np.log(1.0 - safe) + yes @ np.log(safe)) / weight
+            drawn.append((_auc(no, yes), loss, (predicted @ (no + yes)) / max(yes.sum(), 1)))
+        names = ("auc", "log_loss", "calibration")
+        return {name: _interval(np.array(column)) for name, column in zip(names, zip(*drawn, strict=True), strict=True)}
+
+    def state(self) -> dict[str, NDArray]:
+        """Its arrays."""
+        places = np.flatnonzero(self._histogram)
+        return {
+            "reliability": self.reliability.copy(),
+            "sums": self.sums.copy(),
+            "rows": np.concatenate([np.zeros((3, 0)), *self._rows], axis=1),
+            "places": places,
+            "values": self._histogram.ravel()[places],
+        }
+
+    def load_state(self, state: Mapping[str, NDArray]) -> None:
+        """Go on from a `state()`."""
+        self.clear()
+        self.reliability[:] = state["reliability"]
+        self.sums[:] = state["sums"]
+        if state["rows"].size:
+            self._rows = [np.array(state["rows"])]
+        if state["places"].size:
+            self._histogram = np.zeros((2, BINS))
+            self._histogram.ravel()[state["places"]] = state["values"]
+
+
+def _interval(drawn: Floats) -> tuple[float, float]:
+    """Where the middle 95 % of the draws lie; those that cannot be said (one class alone) do not count."""
+    known = drawn[np.isfinite(drawn)]
+    low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
+    return float(low), float(high)
+
+
+def _coarser(groups: Groups) -> Groups:
+    """Neighbouring predictions merged into groups of about the same weight: resampling thousands of them is as good, and quick."""
+    weight = groups.negatives + groups.positives
+    place = (np.cumsum(weight) * (RESAMPLED / max(weight.sum(), 1.0))).astype(np.int64)
+    _, place = np.unique(place, return_inverse=True)
+    summed = [np.bincount(place, weights=column) for column in (groups.predicted * weight, groups.negatives, groups.positives)]
+    return Groups(summed[0] / (summed[1] + summed[2]), summed[1], summed[2])
+
+
+def _auc(negatives: Floats, positives: Floats) -> float:
+    """The share of pairs of a click and a non-click that are in the right order, ties counting half."""
+    pairs = negatives.sum() * positives.sum()
+    below = np.cumsum(negatives) - negatives
+    return float((positives * (below + 0.5 * negatives)).sum() / pairs) if pairs else float("nan")
+
+
+def _entropy(ctr: float) -> float:
+    return float(-ctr * np.log(ctr) - (1 - ctr) * np.log(1 - ctr)) if 0 < ctr < 1 else float("nan")

@@ -1,0 +1,65 @@
+"""How new is an ad? `FirstSeen` remembers when each ad first came by, so that figures can be split by age.
+
+An ad is what the first category field of the group "ad" says (of the whole schema, if there is no such group). It is *new* for a
+day after it first came by, once the stream itself is older than a day: before that everything would be.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.arrays import Batch
+from pbodl.data.schema import Schema
+from pbodl.data.table import Table
+
+DAY = 86400.0
+HOUR = 3600.0
+AGES = (HOUR, 6 * HOUR, DAY, 3 * DAY, np.inf)  # upper ends of the groups by age
+AGE_NAMES = ("under 1 h", "1 to 6 h", "6 to 24 h", "1 to 3 days", "over 3 days")
+
+
+def ad_field(schema: Schema) -> int:
+    """The place of the field that tells ads apart."""
+    plain = [i for i, field in enumerate(schema.fields) if field.kind == "category" and field.derive is None]
+    ads = [i for i in plain if schema.fields[i].group == "ad"]
+    return (ads or plain or [0])[0]
+
+
+class FirstSeen:
+    """When each ad was first seen."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._field = ad_field(schema)
+        self._table = Table({})
+        self.start = np.nan  # of the stream
+
+    def ages(self, batch: Batch) -> NDArray[np.float64]:
+        """Seconds since each sample's ad first came by, 0 for the first time; infinite while the stream is not a day old."""
+        # Several features of that field (a list) or none would not tell which ad it was: such samples count as old.
+        ages = np.full(len(batch), np.inf)
+        owners = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
+        mine = batch.fields == self._field
+        if mine.sum() != len(batch) or not np.array_equal(owners[mine], np.arange(len(batch))):
+            return ages
+        table, times = self._table, batch.times
+        old_size = table.size
+        rows = table.insert(batch.keys[mine])
+        new = rows >= old_size
+        table.last_seen[rows[new][::-1]] = times[new][::-1]  # backwards, so that the first time of each ad stands
+        if np.isnan(self.start):
+            self.start = float(times[0])
+        settled = times >= self.start + DAY
+        ages[settled] = np.maximum(times[settled] - table.last_seen[rows[settled]], 0.0)
+        return ages
+
+    def state(self) -> dict[str, NDArray]:
+        """Its arrays."""
+        return {"keys": self._table.keys.copy(), "times": self._table.last_seen.copy(), "start": np.array(self.start)}
+
+    def load_state(self, state: Mapping[str, NDArray]) -> None:
+        """Go on from a `state()`."""
+        self._table = Table({})
+        self._table.insert(state["keys"])
+        self._table.last_seen[:] = state["times"]
+        self.start = float(state["start"])

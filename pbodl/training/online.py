@@ -1,0 +1,127 @@
+"""The training loop (predict, then learn, one pass in time order), its snapshots, and going on where it stopped.
+
+A snapshot holds the model, the position in the log, and the figures so far, of one and the same moment; so a run that was killed
+and resumed ends with the same bits as one that never stopped.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.arrays import Batch
+from pbodl.data.sampling import auto_rate, check_rate, kept_rows, selected
+from pbodl.errors import InputError
+from pbodl.models.contract import Model
+from pbodl.models.snapshot import load_snapshot, save, snapshots
+from pbodl.training.config import Config
+from pbodl.training.metrics import Figures
+from pbodl.training.tracker import Tracker
+
+
+class Chunk(NamedTuple):
+    """What a reader hands over: rows, and the position in the log after them."""
+
+    batch: Batch
+    position: Mapping[str, Any]
+
+
+class Status(NamedTuple):
+    """How far a run is; given to `watch` after every chunk."""
+
+    rows: int
+    figures: Figures
+
+
+class Run:
+    """A model that is being trained into a folder.
+
+    `Run.start` makes a new one, `Run.resume` goes on from its newest snapshot; `learn` goes through chunks of a log.
+    """
+
+    def __init__(self, config: Config, folder: Path, model: Model, tracker: Tracker) -> None:
+        self.config, self.folder, self.model, self.tracker = config, folder, model, tracker
+        self.rows = 0
+        self.position: Mapping[str, Any] | None = None
+        self._saved_rows = -1
+
+    @classmethod
+    def start(cls, config: Config, folder: str | Path, first: Batch) -> "Run":
+        """A new run; `first` are rows of the log, from which an automatic rate of negatives is worked out."""
+        if snapshots(folder):
+            raise InputError(f"{folder} already holds a run; go on with --resume, or choose another --out")
+        rate = config.training.negative_rate
+        if rate == "auto":
+            assert first.clicks is not None
+            rate = auto_rate(float(first.clicks.mean()))
+        model = config.build(check_rate(float(rate)))
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return cls(config, Path(folder), model, Tracker(config.schema, config.training.period(config.schema)))
+
+    @classmethod
+    def resume(cls, config: Config, folder: str | Path) -> "Run":
+        """The run of a folder, as it was at its newest sound snapshot."""
+        snapshot = load_snapshot(folder)
+        if snapshot.model.schema != config.schema or snapshot.model.kind != config.kind:
+            raise InputError(f"{folder} was trained with another schema or model; resume it with the configuration it was started with")
+        tracker = Tracker(config.schema, config.training.period(config.schema))
+        tracker.load_state(snapshot.facts["tracker"], snapshot.parts["metrics"])
+        run = cls(config, Path(folder), snapshot.model, tracker)
+        run.rows = run._saved_rows = snapshot.facts["rows"]
+        run.position = snapshot.facts["position"]
+        return run
+
+    def learn(self, chunks: Iterable[Chunk], watch: Callable[[Status], bool] = lambda status: False) -> bool:
+        """Learn chunk after chunk until the end, or until `watch` says stop; saves now and then, and at the end.
+
+        Returns whether it was stopped. If a chunk cannot be read, what was learned before it is saved, and the error goes on.
+        """
+        saved_at = time.monotonic()
+        try:
+            for chunk in chunks:
+                self._learn(chunk.batch)
+                self.position = chunk.position
+                if watch(Status(self.rows, self.tracker.overall())):
+                    return True
+                if time.monotonic() - saved_at > self.config.training.snapshot_every:
+                    self.save()
+                    saved_at = time.monotonic()
+            return False
+        finally:
+            if self.rows != self._saved_rows and self.position is not None:
+                self.save()
+
+    def _learn(self, batch: Batch) -> None:
+        assert batch.clicks is not None
+        rate = self.model.negative_rate
+        kept = selected(batch, kept_rows(batch.clicks, self.rows, self.model.spec.seed, rate))
+        self.rows += len(batch)
+        if len(kept):
+            assert kept.clicks is not None
+            predicted = self.model.learn(kept)
+            self.tracker.add(kept, predicted, stands_for(kept.clicks, rate))
+
+    def save(self) -> Path:
+        """Write a snapshot of this moment, and the lines of metrics.jsonl up to it."""
+        facts, arrays = self.tracker.state()
+        path = save(self.model, self.folder, {"rows": self.rows, "position": self.position, "tracker": facts}, {"metrics": arrays})
+        self._saved_rows = self.rows
+        lines = [json.dumps({"kind": "point", **point}) for point in self.tracker.curve()]
+        lines += [json.dumps({"kind": "period", **period}) for period in self.tracker.summary()["days"]]
+        temporary = self.folder / ".metrics.jsonl"
+        temporary.write_text("".join(f"{line}\n" for line in lines))
+        temporary.rename(self.folder / "metrics.jsonl")
+        return path
+
+    def summary(self) -> dict[str, Any]:
+        """The figures so far, and the model's counters."""
+        return {"model": self.config.kind, **self.tracker.summary(), "rows": self.rows, "counters": self.model.metrics()}
+
+
+def stands_for(clicks: NDArray[np.float32], rate: float) -> NDArray[np.float64]:
+    """How many rows of the whole stream each kept row stands for."""
+    return np.where(clicks > 0, 1.0, 1.0 / rate)

@@ -1,0 +1,75 @@
+"""The report of a training run: one page, `report.html`, that opens offline."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from pbodl.training.charts import Series, bar_chart, calibration_plot, line_chart
+from pbodl.training.config import Config, to_toml
+from pbodl.training.display import moment, number
+from pbodl.training.page import charts, page, section, table, tiles, write_page
+from pbodl.training.tracker import POINTS, Tracker
+
+COLUMNS = ("from", "rows", "CTR", "AUC", "log loss", "NE", "calibration", "new ads: rows", "AUC", "log loss")
+
+
+def write_report(folder: Path, config: Config, summary: Mapping[str, Any], tracker: Tracker) -> Path:
+    """Write `report.html` into the run folder: learning curves, calibration, log loss by age of the ad, periods, configuration."""
+    in_time = not config.training.period(config.schema).in_rows
+    ages = summary["ages"]
+    body = tiles(_figures(summary))
+    body += section("Learning", charts(*(_curve(config, tracker, summary["days"], name) for name in ("auc", "log_loss"))))
+    by_age = bar_chart(
+        "Log loss by age of the ad", [age["age"] for age in ages], {config.kind: [age["log_loss"] for age in ages]},
+        "time since the ad was first seen", "log loss", note="Rows of the stream's first day are left out: every ad would be new.",
+    )  # fmt: skip
+    reliability = [(group["weight"], group["predicted"], group["observed"]) for group in tracker.reliability()]
+    calibration = calibration_plot(
+        "Calibration", {config.kind: reliability}, "Rows grouped by their prediction; on the diagonal it is right. Axes by log-odds."
+    )
+    body += section("Trust", charts(calibration, by_age))
+    body += section("Figures by period", table(COLUMNS, [_cells(line, in_time) for line in summary["days"]]))
+    body += section("Counters", table(("what", "count"), [(name.replace("_", " "), f"{n:,}") for name, n in _counters(summary)]))
+    body += section("Configuration", f'<div class="card"><details><summary>config.toml</summary><pre>{escape(to_toml(config))}</pre></details></div>')
+    lead = (
+        f"{summary['rows']:,} rows in one pass, each predicted before it was learned; {summary['rows_per_second']:,.0f} rows a second."
+    )
+    return write_page(folder / "report.html", page(f"{config.kind}: {folder.name}", lead, body))
+
+
+def _figures(summary: Mapping[str, Any]) -> dict[str, str]:
+    new = summary["new_ads"]
+    return {
+        "AUC": number(summary["auc"]),
+        "log loss": number(summary["log_loss"]),
+        "normalised entropy": number(summary["ne"]),
+        "calibration": number(summary["calibration"], 3),
+        "CTR": f"{100 * summary['ctr']:.2f} %" if summary["ctr"] is not None else "–",
+        "AUC on new ads": number(new["auc"]),
+        "log loss on new ads": number(new["log_loss"]),
+    }
+
+
+def _curve(config: Config, tracker: Tracker, periods: Sequence[Mapping[str, Any]], figure: str) -> str:
+    period = config.training.period(config.schema)
+    name = {"auc": "AUC", "log_loss": "log loss"}[figure]
+    span = config.training.every or ("day" if not period.in_rows else "100k rows")
+    points = tracker.curve()
+    series = [
+        Series(f"each 1/{POINTS} of that", [p["start"] + period.amount / POINTS / 2 for p in points], [p[figure] for p in points], True, 0),
+        Series(f"each {span}", [p["start"] + period.amount / 2 for p in periods], [p[figure] for p in periods], colour=0),
+        Series("new ads", [p["start"] + period.amount / 2 for p in periods], [p["new_ads"][figure] for p in periods], colour=1),
+    ]
+    return line_chart(f"{name}, progressive", series, "rows" if period.in_rows else "time (UTC)", name, not period.in_rows)
+
+
+def _cells(line: Mapping[str, Any], in_time: bool) -> list[str]:
+    new = line["new_ads"]
+    cells = [moment(line["start"], in_time), f"{line['rows']:,}", number(line["ctr"]), number(line["auc"]), number(line["log_loss"])]
+    cells += [number(line["ne"]), number(line["calibration"], 3)]
+    return [*cells, f"{new['rows']:,}", number(new["auc"]), number(new["log_loss"])]
+
+
+def _counters(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
+    return [*summary["counters"].items(), *((name, summary[name]) for name in ("bad_rows", "out_of_order", "negative_rate"))]

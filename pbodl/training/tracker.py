@@ -1,0 +1,142 @@
+"""Progressive figures of a run: overall, by period of the stream, on new ads, and by the age of the ad."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.arrays import Batch
+from pbodl.data.schema import Schema
+from pbodl.models.clock import Duration
+from pbodl.training.metrics import Figures, StreamMetrics
+from pbodl.training.novelty import AGE_NAMES, AGES, DAY, FirstSeen
+
+POINTS = 24  # points of the learning curve in a period
+NAMES = ("overall", "new_overall", "period", "new_period", "point")
+
+
+class Tracker:
+    """Takes every learned batch with its predictions; keeps the figures that a run reports.
+
+    `period` is what a line of the table covers, in time (if the schema has a time) or rows.
+    """
+
+    def __init__(self, schema: Schema, period: Duration) -> None:
+        self._period = period
+        self._first_seen = FirstSeen(schema) if schema.time is not None else None
+        self._metrics = {name: StreamMetrics() for name in NAMES}
+        self._ages = np.zeros((len(AGES), 2))  # weight, loss
+        self._rows = 0
+        self._clock = -np.inf
+        self.periods: list[dict[str, Any]] = []
+        self.points: list[dict[str, Any]] = []
+        self._current = {"period": np.nan, "point": np.nan}
+
+    def add(self, batch: Batch, predicted: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
+        """Count a learned batch: the probabilities made before learning, and what each row stands for."""
+        clock = self._marks(batch)
+        ages = self._first_seen.ages(batch) if self._first_seen is not None else np.full(len(batch), np.inf)
+        point = np.floor(clock / (self._period.amount / POINTS))
+        edges = [0, *(np.flatnonzero(np.diff(point)) + 1).tolist(), len(batch)]
+        assert batch.clicks is not None
+        for start, stop in zip(edges[:-1], edges[1:], strict=True):
+            self._turn(point[start])
+            piece = slice(start, stop)
+            self._count(predicted[piece], batch.clicks[piece], weights[piece], ages[piece])
+
+    def _marks(self, batch: Batch) -> NDArray[np.float64]:
+        marks = self._rows + np.arange(len(batch), dtype=np.float64) if self._period.in_rows else batch.times
+        clock = np.maximum.accumulate(np.maximum(marks, self._clock))
+        self._rows += len(batch)
+        self._clock = float(clock[-1])
+        return clock
+
+    def _turn(self, point: float) -> None:
+        """Close the point and the period that `point` no longer belongs to."""
+        if point != self._current["point"]:
+            self._close("point", self.points, POINTS)
+        if point // POINTS != self._current["period"]:
+            self._close("period", self.periods, 1)
+        self._current = {"point": point, "period": point // POINTS}
+
+    def _close(self, name: str, lines: list[dict[str, Any]], per_period: int) -> None:
+        if self._metrics[name].sums[0] > 0:
+            lines.append(self._line(name, per_period))
+        self._metrics[name].clear()
+        if name == "period":
+            self._metrics["new_period"].clear()
+
+    def _line(self, name: str, per_period: int) -> dict[str, Any]:
+        line = {"start": self._current[name] * self._period.amount / per_period, **plain(self._metrics[name].figures())}
+        if name == "period":
+            line["new_ads"] = plain(self._metrics["new_period"].figures())
+        return line
+
+    def _count(
+        self, predicted: NDArray[np.float64], clicks: NDArray[np.float32], weights: NDArray[np.float64], ages: NDArray[np.float64]
+    ) -> None:
+        new = ages < DAY
+        for name in ("overall", "period", "point"):
+            self._metrics[name].add(predicted, clicks, weights)
+        for name in ("new_overall", "new_period"):
+            self._metrics[name].add(predicted[new], clicks[new], weights[new])
+        safe = np.clip(np.where(clicks > 0, predicted, 1.0 - predicted), 1e-15, 1.0)
+        group = np.searchsorted(AGES, ages, side="right")
+        known = group < len(AGES)
+        for column, amount in enumerate((weights, -weights * np.log(safe))):
+            self._ages[:, column] += np.bincount(group[known], weights=amount[known], minlength=len(AGES))
+
+    def overall(self) -> Figures:
+        """Figures of the whole stream so far."""
+        return self._metrics["overall"].figures()
+
+    def summary(self) -> dict[str, Any]:
+        """All figures so far, the unfinished period included, as plain data."""
+        periods = list(self.periods)
+        if self._metrics["period"].sums[0] > 0:
+            periods.append(self._line("period", 1))
+        ages = [
+            {"age": name, "rows": float(weight), "log_loss": float(loss / weight)}
+            for name, (weight, loss) in zip(AGE_NAMES, self._ages, strict=True)
+            if weight > 0
+        ]
+        return {**plain(self.overall()), "new_ads": plain(self._metrics["new_overall"].figures()), "days": periods, "ages": ages}
+
+    def curve(self) -> list[dict[str, Any]]:
+        """The learning curve: figures of consecutive short stretches."""
+        return [*self.points, self._line("point", POINTS)] if self._metrics["point"].sums[0] > 0 else list(self.points)
+
+    def reliability(self) -> list[dict[str, float]]:
+        """Mean prediction against mean outcome, by size of the prediction."""
+        rows = self._metrics["overall"].reliability
+        return [
+            {"weight": float(w), "predicted": float(p / w), "observed": float(c / w)} for w, p, c in rows if w > 0
+        ]
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """What it needs to go on: plain data, and arrays."""
+        facts = {"rows": self._rows, "clock": self._clock, "current": self._current, "periods": self.periods, "points": self.points}
+        arrays = {f"{name}.{key}": array for name, metrics in self._metrics.items() for key, array in metrics.state().items()}
+        if self._first_seen is not None:
+            arrays |= {f"first_seen.{key}": array for key, array in self._first_seen.state().items()}
+        return facts, arrays | {"ages": self._ages.copy()}
+
+    def load_state(self, facts: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
+        """Go on from a `state()`."""
+        for name, metrics in self._metrics.items():
+            metrics.load_state(_part(arrays, name))
+        if self._first_seen is not None:
+            self._first_seen.load_state(_part(arrays, "first_seen"))
+        self._ages[:] = arrays["ages"]
+        self._rows, self._clock, self._current = facts["rows"], facts["clock"], dict(facts["current"])
+        self.periods, self.points = list(facts["periods"]), list(facts["points"])
+
+
+def plain(figures: Figures) -> dict[str, Any]:
+    """Figures as JSON takes them: None where there is no number."""
+    return {name: None if value != value else value for name, value in figures._asdict().items()}
+
+
+def _part(arrays: Mapping[str, NDArray], name: str) -> dict[str, NDArray]:
+    return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}

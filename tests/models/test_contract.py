@@ -1,0 +1,58 @@
+"""Every model against the battery of `tests/contract.py`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pbodl.models.contract import Model
+from tests.contract import FACTORIES, OPT_OUTS, PROPERTIES, Factory, fingerprint, trained
+
+NAMES = [check.__name__ for check in PROPERTIES]
+# Plain Python is slow: these say most about the kernels, on few rows.
+IN_PLAIN_PYTHON = {
+    "a_batch_is_learned_as_its_rows_one_by_one",
+    "a_restored_model_goes_on_bit_for_bit",
+    "predict_changes_nothing",
+}
+BATTERY = [
+    pytest.param(check, id=check.__name__, marks=[pytest.mark.nojit] * (check.__name__ in IN_PLAIN_PYTHON))
+    for check in PROPERTIES
+]
+
+
+@pytest.mark.parametrize("check", BATTERY)
+@pytest.mark.parametrize("kind", FACTORIES)
+def test_property(kind: str, check) -> None:
+    if (kind, check.__name__) in OPT_OUTS:
+        pytest.skip(OPT_OUTS[kind, check.__name__])
+    check(FACTORIES[kind])
+
+
+def test_every_model_is_in_the_battery() -> None:
+    ours = {kind for kind, model in Model.kinds.items() if model.__module__.startswith("pbodl.")}
+    assert ours <= set(FACTORIES), "give each of these a factory in tests/contract.py"
+    for kind, make in FACTORIES.items():
+        assert made_of(make) is Model.kinds[kind]
+
+
+def made_of(make: Factory) -> type[Model]:
+    return type(trained(make, rows=[]))
+
+
+def test_opt_outs_are_named_and_argued() -> None:
+    for (kind, name), reason in OPT_OUTS.items():
+        assert kind in FACTORIES
+        assert name in NAMES
+        assert len(reason.split()) > 3, f"{kind}, {name}: say why"
+
+
+def test_another_process_learns_the_same_bits() -> None:
+    program = (
+        "import json; from tests.contract import FACTORIES, fingerprint, trained;"
+        "print(json.dumps({kind: fingerprint(trained(make).state()) for kind, make in FACTORIES.items()}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ref = {kind: fingerprint(trained(make).state()) for kind, make in FACTORIES.items()}
+    assert json.loads(done.stdout.splitlines()[-1]) == ref
