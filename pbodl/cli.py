@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from pbodl.data.guess import guess
 from pbodl.data.readers import open_log
@@ -51,7 +52,7 @@ def synth(
     """Write a log of an Avazu-like world whose true click probabilities (p_true) are known."""
     with bar() as progress:
         task = progress.add_task("synth", total=rows, text="")
-        World(seed=seed, days=days, rows=rows).write(out, lambda done: progress.update(task, completed=done))
+        World(seed=seed, days=days, rows=rows).write(out, lambda more: progress.advance(task, more))
     console.print(f"{rows:,} rows in {out}")
 
 
@@ -60,7 +61,7 @@ def inspect_data(path: Annotated[str, typer.Argument(help="A file of the log.")]
     """Guess a schema from a file and print it as TOML, ready to edit; what was noticed goes to stderr."""
     found = guess(path)
     for warning in found.warnings:
-        console.print(f"[yellow]note:[/] {warning}")
+        console.print(f"[yellow]note:[/] {escape(warning)}")
     print(found.toml)
 
 
@@ -124,9 +125,10 @@ def evaluate(
 ) -> None:
     """Figures of the frozen model on a log: overall with intervals, by day, by slice."""
     model = load(run)
-    with open_log(data, model.schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file) as reader, bar() as progress:
+    columns = [] if by is None else [by]
+    with open_log(data, model.schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, columns=columns) as reader, bar() as progress:
         task = progress.add_task("evaluate", total=reader.rows_total, text="")
-        figures = evaluate_model(model, reader, by, lambda done: progress.update(task, completed=done))
+        figures = evaluate_model(model, reader, by, lambda done: progress.update(task, completed=done, total=reader.rows_total))
     for table in evaluation_tables(figures):
         console.print(table)
     _finish(figures, as_json)
@@ -143,7 +145,7 @@ def predict(
     model = load(run)
     with open_log(data, model.schema, labelled=False) as reader, bar() as progress:
         task = progress.add_task("predict", total=reader.rows_total, text="")
-        rows = predict_file(model, reader, out, lambda done: progress.update(task, completed=done))
+        rows = predict_file(model, reader, out, lambda done: progress.update(task, completed=done, total=reader.rows_total))
     console.print(f"{rows:,} predictions in {out}")
     _finish({"rows": rows, "out": str(out)}, as_json)
 
@@ -200,13 +202,27 @@ def tune(
     _finish({"log_loss": results[0].log_loss, "trials": len(results), "out": str(out)}, as_json)
 
 
+@app.command()
+def demo(
+    rows: Annotated[int, typer.Option(help="How many impressions.")] = 500_000,
+    seed: Annotated[int, typer.Option(help="Of the world.")] = 0,
+) -> None:
+    """See an FM-MLP overtake a linear model on a generated stream."""
+    from pbodl.experiments.demo import side_by_side
+
+    with bar() as progress:
+        task = progress.add_task("demo", total=rows, text="")
+        table = side_by_side(rows, seed, lambda done, text: progress.update(task, completed=done, text=text))
+    console.print(table)
+
+
 def _finish(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))
 
 
 def _show_warning(message: Warning | str, *rest: Any) -> None:
-    console.print(f"[yellow]warning:[/] {message}")
+    console.print(f"[yellow]warning:[/] {escape(str(message))}")
 
 
 def main() -> None:
@@ -215,7 +231,7 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        console.print(f"[red]error:[/] {error}", markup=True)
+        console.print(f"[red]error:[/] {escape(str(error))}")
         sys.exit(2)
 
 

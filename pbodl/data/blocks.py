@@ -54,7 +54,7 @@ def needed_columns(file: LogFile, schema: Schema, labelled: bool, others: Sequen
     strangers = [name for name in file.columns if name not in wanted]
     for name, role in wanted.items():
         # Where rows may lack it, a column that was not seen is misspelt only if there is one of a similar name.
-        if name not in file.columns and not (file.sparse and nearest(name, strangers) == "."):
+        if name not in file.columns and not (file.sparse and not nearest(name, strangers)):
             raise _missing(file, f"{name!r}, which the schema names {role}", name)
     for name in others:
         if name not in file.columns:
@@ -68,6 +68,6 @@ def needed_columns(file: LogFile, schema: Schema, labelled: bool, others: Sequen
 
 def _missing(file: LogFile, what: str, name: str) -> InputError:
     return InputError(
-        f"{file.source.name} has no column {what}{nearest(name, file.columns)} "
-        f"Its columns are: {', '.join(file.columns)}"
+        f"{file.source.name} has no column {what}{nearest(name, file.columns)}; "
+        f"its columns are: {', '.join(file.columns)}"
     )

@@ -174,8 +174,9 @@ def _group(point: tuple[float, float, float], heaviest: float, colour: int, fram
 def _bar(left: float, width: float, value: float, label: str, what: str, colour: int, frame: Frame) -> str:
     (x0, y0), (x1, y1) = frame.at(left + 0.06 * width, 0.0), frame.at(left + 0.94 * width, value)
     top, height = min(y0, y1), abs(y1 - y0)
+    box = f'x="{x0:.1f}" y="{top:.1f}" width="{x1 - x0:.1f}" height="{height:.1f}"'
     return (
-        f'<g class="{_class(colour)}"><rect class="bar" x="{x0:.1f}" y="{top:.1f}" width="{x1 - x0:.1f}" height="{height:.1f}" rx="2">'
+        f'<g class="{_class(colour)}"><rect class="bar" {box} rx="2">'
         f"<title>{escape(what)}: {label}</title></rect></g>"
         f'<text class="value" x="{(x0 + x1) / 2:.1f}" y="{top - 5:.1f}" text-anchor="middle">{label}</text>'
     )

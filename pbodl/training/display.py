@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from pbodl.training.online import Status
+
+LABELS = {"auc": "AUC", "log_loss": "log loss", "ne": "normalised entropy", "calibration": "calibration", "ctr": "CTR"}
 
 console = Console(file=sys.stderr, highlight=False)
 
@@ -41,13 +44,13 @@ class TrainingBar:
     def __exit__(self, *exception: object) -> None:
         self._progress.stop()
 
-    def show(self, status: Status, done: float, rate: float) -> None:
+    def show(self, status: Status, total: int | None, rate: float) -> None:
         figures = status.figures
         text = (
             f"{status.rows:,} rows  {rate:,.0f}/s  AUC {figures.auc:.4f}  log loss {figures.log_loss:.4f}  "
             f"NE {figures.ne:.4f}  calibration {figures.calibration:.3f}"
         )
-        self._progress.update(self._task, completed=done, text=text)
+        self._progress.update(self._task, completed=status.rows, total=total, text=text)
 
 
 def periods_table(title: str, lines: Sequence[Mapping[str, Any]], in_time: bool) -> Table:
@@ -63,6 +66,41 @@ def periods_table(title: str, lines: Sequence[Mapping[str, Any]], in_time: bool)
             number(new.get("log_loss")),
         )  # fmt: skip
     return table
+
+
+def evaluation_tables(figures: Mapping[str, Any]) -> list[Table]:
+    """The figures of an evaluation: overall with their intervals, by day, and by slice."""
+    overall = Table(title=f"{figures['model']}, frozen, {figures['rows']:,} rows", title_justify="left")
+    for name in ("figure", "value", "95 % interval"):
+        overall.add_column(name, justify="left" if name == "figure" else "right")
+    for name in ("auc", "log_loss", "ne", "calibration", "ctr"):
+        overall.add_row(LABELS[name], number(figures[name]), _interval(figures, name))
+    tables = [overall]
+    if figures["days"]:
+        lines = [(moment(line["start"], True)[:10], line) for line in figures["days"]]
+        tables.append(_slices_table("by day", "day", lines))
+    if "slices" in figures:
+        lines = [(line["value"], line) for line in figures["slices"]]
+        tables.append(_slices_table(f"by {figures['by']}", figures["by"], lines))
+    return tables
+
+
+def _slices_table(title: str, first: str, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column(escape(first))
+    for name in ("rows", "CTR", "AUC", "95 % interval", "log loss", "95 % interval", "NE", "calibration"):
+        table.add_column(name, justify="right")
+    for name, line in lines:
+        table.add_row(
+            escape(name), f"{line['rows']:,}", number(line["ctr"]), number(line["auc"]), _interval(line, "auc"),
+            number(line["log_loss"]), _interval(line, "log_loss"), number(line["ne"]), number(line["calibration"], 3),
+        )  # fmt: skip
+    return table
+
+
+def _interval(figures: Mapping[str, Any], name: str) -> str:
+    ends = figures["intervals"].get(name)
+    return "" if ends is None else f"{ends[0]:.4f} – {ends[1]:.4f}"
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -38,9 +38,9 @@ class Figures(NamedTuple):
 class Groups(NamedTuple):
     """Rows by their prediction, in order: the weight of non-clicks and of clicks at each."""
 
-    predicted: Floats
-    negatives: Floats
-    positives: Floats
+    predicted: NDArray
+    negatives: NDArray
+    positives: NDArray
 
 
 @jit
@@ -176,7 +176,7 @@ def _coarser(groups: Groups) -> Groups:
     return Groups(summed[0] / (summed[1] + summed[2]), summed[1], summed[2])
 
 
-def _auc(negatives: Floats, positives: Floats) -> float:
+def _auc(negatives: NDArray, positives: NDArray) -> float:
     """The share of pairs of a click and a non-click that are in the right order, ties counting half."""
     pairs = negatives.sum() * positives.sum()
     below = np.cumsum(negatives) - negatives

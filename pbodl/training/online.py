@@ -20,6 +20,7 @@ from pbodl.models.contract import Model
 from pbodl.models.snapshot import load_snapshot, save, snapshots
 from pbodl.training.config import Config
 from pbodl.training.metrics import Figures
+from pbodl.training.names import NameStore
 from pbodl.training.tracker import Tracker
 
 
@@ -45,6 +46,7 @@ class Run:
 
     def __init__(self, config: Config, folder: Path, model: Model, tracker: Tracker) -> None:
         self.config, self.folder, self.model, self.tracker = config, folder, model, tracker
+        self.names: NameStore | None = None  # saved with every snapshot, if there are any
         self.rows = 0
         self.position: Mapping[str, Any] | None = None
         self._saved_rows = -1
@@ -54,11 +56,7 @@ class Run:
         """A new run; `first` are rows of the log, from which an automatic rate of negatives is worked out."""
         if snapshots(folder):
             raise InputError(f"{folder} already holds a run; go on with --resume, or choose another --out")
-        rate = config.training.negative_rate
-        if rate == "auto":
-            assert first.clicks is not None
-            rate = auto_rate(float(first.clicks.mean()))
-        model = config.build(check_rate(float(rate)))
+        model = new_model(config, first)
         Path(folder).mkdir(parents=True, exist_ok=True)
         return cls(config, Path(folder), model, Tracker(config.schema, config.training.period(config.schema)))
 
@@ -67,7 +65,7 @@ class Run:
         """The run of a folder, as it was at its newest sound snapshot."""
         snapshot = load_snapshot(folder)
         if snapshot.model.schema != config.schema or snapshot.model.kind != config.kind:
-            raise InputError(f"{folder} was trained with another schema or model; resume it with the configuration it was started with")
+            raise InputError(f"{folder} was trained with another schema or model; resume it with the configuration it began with")
         tracker = Tracker(config.schema, config.training.period(config.schema))
         tracker.load_state(snapshot.facts["tracker"], snapshot.parts["metrics"])
         run = cls(config, Path(folder), snapshot.model, tracker)
@@ -96,17 +94,15 @@ class Run:
                 self.save()
 
     def _learn(self, batch: Batch) -> None:
-        assert batch.clicks is not None
-        rate = self.model.negative_rate
-        kept = selected(batch, kept_rows(batch.clicks, self.rows, self.model.spec.seed, rate))
+        kept, predicted, weights = learn_rows(self.model, batch, self.rows)
         self.rows += len(batch)
         if len(kept):
-            assert kept.clicks is not None
-            predicted = self.model.learn(kept)
-            self.tracker.add(kept, predicted, stands_for(kept.clicks, rate))
+            self.tracker.add(kept, predicted, weights)
 
     def save(self) -> Path:
         """Write a snapshot of this moment, and the lines of metrics.jsonl up to it."""
+        if self.names is not None:
+            self.names.save(self.folder)  # before the snapshot: what it has learned has its name then, whatever happens
         facts, arrays = self.tracker.state()
         path = save(self.model, self.folder, {"rows": self.rows, "position": self.position, "tracker": facts}, {"metrics": arrays})
         self._saved_rows = self.rows
@@ -120,6 +116,29 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """The figures so far, and the model's counters."""
         return {"model": self.config.kind, **self.tracker.summary(), "rows": self.rows, "counters": self.model.metrics()}
+
+
+def new_model(config: Config, first: Batch) -> Model:
+    """The model of a configuration; an automatic rate of negatives is worked out from `first`, rows of the log."""
+    rate = config.training.negative_rate
+    if rate == "auto":
+        assert first.clicks is not None
+        rate = auto_rate(float(first.clicks.mean()))
+    return config.build(check_rate(float(rate)))
+
+
+def learn_rows(model: Model, batch: Batch, position: int) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
+    """Learn a batch that starts at `position` of the stream.
+
+    Returns the rows that were learned from, what was predicted for each before, and how many rows of the stream it stands for.
+    """
+    assert batch.clicks is not None
+    rate = model.negative_rate
+    kept = selected(batch, kept_rows(batch.clicks, position, getattr(model.spec, "seed", 0), rate))
+    if not len(kept):
+        return kept, np.zeros(0), np.zeros(0)
+    assert kept.clicks is not None
+    return kept, model.learn(kept), stands_for(kept.clicks, rate)
 
 
 def stands_for(clicks: NDArray[np.float32], rate: float) -> NDArray[np.float64]:

@@ -11,7 +11,8 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --muted: #9aa6b5; --rule: #2d3642; --ground: #12161c; --card: #1a2029;
   --c0: #6c9dff; --c1: #ffa35c; --c2: #45cfa4; --c3: #f08ac5; --c4: #b09aff; --c5: #dcb84e; --c6: #55c8e6; --c7: #ff8078; } }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+body { margin: 0; background: var(--ground); color: var(--ink); }
+body { font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 32px 20px 64px; }
 h1 { font-size: 26px; margin: 0; line-height: 1.25; }
 h2 { font-size: 18px; margin: 36px 0 12px; }
@@ -52,7 +53,8 @@ details summary { cursor: pointer; color: var(--muted); padding: 4px 0; }
 def page(title: str, lead: str, body: str) -> str:
     """A whole page; `body` is HTML, the rest is text."""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         f'<body><main><h1>{escape(title)}</h1><p class="lead">{escape(lead)}</p>{body}</main></body></html>\n'
     )

@@ -26,15 +26,14 @@ def write_report(folder: Path, config: Config, summary: Mapping[str, Any], track
     )  # fmt: skip
     reliability = [(group["weight"], group["predicted"], group["observed"]) for group in tracker.reliability()]
     calibration = calibration_plot(
-        "Calibration", {config.kind: reliability}, "Rows grouped by their prediction; on the diagonal it is right. Axes by log-odds."
+        "Calibration", {config.kind: reliability}, "Rows grouped by their prediction; on the diagonal it is right."
     )
     body += section("Trust", charts(calibration, by_age))
     body += section("Figures by period", table(COLUMNS, [_cells(line, in_time) for line in summary["days"]]))
     body += section("Counters", table(("what", "count"), [(name.replace("_", " "), f"{n:,}") for name, n in _counters(summary)]))
-    body += section("Configuration", f'<div class="card"><details><summary>config.toml</summary><pre>{escape(to_toml(config))}</pre></details></div>')
-    lead = (
-        f"{summary['rows']:,} rows in one pass, each predicted before it was learned; {summary['rows_per_second']:,.0f} rows a second."
-    )
+    toml = f"<details><summary>config.toml</summary><pre>{escape(to_toml(config))}</pre></details>"
+    body += section("Configuration", f'<div class="card">{toml}</div>')
+    lead = f"{summary['rows']:,} rows in one pass, each predicted before it was learned; {summary['rows_per_second']:,.0f} rows/s."
     return write_page(folder / "report.html", page(f"{config.kind}: {folder.name}", lead, body))
 
 
@@ -56,18 +55,20 @@ def _curve(config: Config, tracker: Tracker, periods: Sequence[Mapping[str, Any]
     name = {"auc": "AUC", "log_loss": "log loss"}[figure]
     span = config.training.every or ("day" if not period.in_rows else "100k rows")
     points = tracker.curve()
+    middles = [line["start"] + period.amount / 2 for line in periods]
+    short = [point["start"] + period.amount / POINTS / 2 for point in points]
     series = [
-        Series(f"each 1/{POINTS} of that", [p["start"] + period.amount / POINTS / 2 for p in points], [p[figure] for p in points], True, 0),
-        Series(f"each {span}", [p["start"] + period.amount / 2 for p in periods], [p[figure] for p in periods], colour=0),
-        Series("new ads", [p["start"] + period.amount / 2 for p in periods], [p["new_ads"][figure] for p in periods], colour=1),
+        Series(f"each 1/{POINTS} of that", short, [point[figure] for point in points], faint=True, colour=0),
+        Series(f"each {span}", middles, [line[figure] for line in periods], colour=0),
+        Series("new ads", middles, [line["new_ads"][figure] for line in periods], colour=1),
     ]
     return line_chart(f"{name}, progressive", series, "rows" if period.in_rows else "time (UTC)", name, not period.in_rows)
 
 
 def _cells(line: Mapping[str, Any], in_time: bool) -> list[str]:
     new = line["new_ads"]
-    cells = [moment(line["start"], in_time), f"{line['rows']:,}", number(line["ctr"]), number(line["auc"]), number(line["log_loss"])]
-    cells += [number(line["ne"]), number(line["calibration"], 3)]
+    cells = [moment(line["start"], in_time), f"{line['rows']:,}", number(line["ctr"]), number(line["auc"])]
+    cells += [number(line["log_loss"]), number(line["ne"]), number(line["calibration"], 3)]
     return [*cells, f"{new['rows']:,}", number(new["auc"]), number(new["log_loss"])]
 
 

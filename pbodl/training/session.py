@@ -11,8 +11,9 @@ from typing import Any
 from pbodl.data.readers import LogReader, Position, open_log
 from pbodl.errors import InputError
 from pbodl.models.snapshot import snapshots
-from pbodl.training.config import Config
+from pbodl.training.config import Config, to_toml
 from pbodl.training.display import TrainingBar
+from pbodl.training.names import NameStore, load_names
 from pbodl.training.online import Chunk, Run, Status
 from pbodl.training.report import write_report
 
@@ -25,9 +26,19 @@ class Interrupted(Exception):
 
 
 def train(
-    config: Config, paths: Sequence[str], out: str | Path, *, resume: bool = False, bad_rows: str = "stop", bad_rows_file: str | None = None
+    config: Config,
+    paths: Sequence[str],
+    out: str | Path,
+    *,
+    resume: bool = False,
+    bad_rows: str = "stop",
+    bad_rows_file: str | None = None,
+    keep_names: bool = False,
 ) -> dict[str, Any]:
-    """Train into the folder `out`; returns the figures. Raises `Interrupted` after SIGINT or SIGTERM, with all that was learned saved."""
+    """Train into the folder `out`; returns the figures. After SIGINT or SIGTERM it saves what it learned, and raises `Interrupted`.
+
+    With `keep_names`, readable names of the features are kept beside their hashes; a run that keeps names goes on to when resumed.
+    """
     run = None
     if resume:
         if not snapshots(out):
@@ -36,11 +47,18 @@ def train(
     start = Position(**run.position) if run is not None and run.position is not None else None
     began = time.monotonic()
     with open_log(paths, config.schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, start=start) as reader:
-        chunks = (Chunk(chunk.batch, chunk.position._asdict()) for chunk in reader)
+        names = load_names(out, config.schema) if resume else None
+        if names is None and keep_names:
+            names = NameStore(config.schema)
+        chunks = _chunks(reader, names)
         if run is None:
-            first = next(chunks)
+            first = next(chunks, None)
+            if first is None:
+                raise InputError(f"the log has no good rows; {reader.bad_rows:,} were bad")
             run = Run.start(config, out, first.batch)
+            (run.folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
             chunks = _again(first, chunks)
+        run.names = names
         before = run.rows
         with _signals() as received, TrainingBar(config.kind, reader.rows_total) as bar:
             stopped = run.learn(chunks, lambda status: _watch(status, reader, bar, before, began) or bool(received))
@@ -54,13 +72,20 @@ def train(
     return summary
 
 
+def _chunks(reader: LogReader, names: NameStore | None) -> Iterator[Chunk]:
+    for chunk in reader:
+        if names is not None:
+            names.add(chunk.table)
+        yield Chunk(chunk.batch, chunk.position._asdict())
+
+
 def _again(first: Chunk, rest: Iterator[Chunk]) -> Iterator[Chunk]:
     yield first
     yield from rest
 
 
 def _watch(status: Status, reader: LogReader, bar: TrainingBar, before: int, began: float) -> bool:
-    bar.show(status, status.rows, (status.rows - before) / max(time.monotonic() - began, 1e-9))
+    bar.show(status, reader.rows_total, (status.rows - before) / max(time.monotonic() - began, 1e-9))
     return False
 
 

@@ -1,6 +1,7 @@
 """Progressive figures of a run: overall, by period of the stream, on new ads, and by the age of the ad."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Tracker:
         point = np.floor(clock / (self._period.amount / POINTS))
         edges = [0, *(np.flatnonzero(np.diff(point)) + 1).tolist(), len(batch)]
         assert batch.clicks is not None
-        for start, stop in zip(edges[:-1], edges[1:], strict=True):
+        for start, stop in pairwise(edges):
             self._turn(point[start])
             piece = slice(start, stop)
             self._count(predicted[piece], batch.clicks[piece], weights[piece], ages[piece])

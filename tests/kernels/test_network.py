@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.special import log_ndtr
 
 from tests.kernels.arrays import as_arrays, as_features, learn, predict, random_network, read
-from tests.oracles import naive
+from tests.oracles import monte_carlo, naive
 from tests.oracles.naive import Feature
+from tests.oracles.quadrature import posterior
 
 # Two features in field 0 (one of them numeric), a field that is missing, numbers below zero, one feature alone, none at all.
 SAMPLES = [
@@ -38,15 +40,150 @@ def test_moments_equal_the_naive_ones(op, mode, hidden, linear):
     np.testing.assert_allclose(variance, ref[:, 1], rtol=3e-6)
 
 
-@pytest.mark.parametrize("click", [0, 1])
 @pytest.mark.parametrize(("op", "mode", "hidden", "linear"), DEEP)
-def test_every_weight_is_updated_by_the_derivatives_of_log_z(op, mode, hidden, linear, click):
+def test_every_weight_is_updated_by_the_derivatives_of_log_z(op, mode, hidden, linear):
     for number, sample in enumerate(SAMPLES):
         made = random_network(10 + number, op, hidden, linear, mode)
-        arrays, before = as_arrays(made), dict(made.weights)
+        arrays, before, click = as_arrays(made), dict(made.weights), (number + len(hidden)) % 2
         comp = learn(arrays, [sample], [click])
         ref = naive.forward(made, sample)
         naive.learn(made, sample, click)
         np.testing.assert_allclose((comp.mean[0], comp.variance[0]), ref, rtol=3e-6, atol=2e-6)
         assert not comp.rejected.any()
         assert_same_weights(made, arrays, before)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize(("op", "mode"), OPS)
+def test_a_small_network_as_plain_python(op, mode):
+    made = random_network(2, op, (2,), True, mode)
+    arrays, before = as_arrays(made), dict(made.weights)
+    comp = learn(arrays, SAMPLES[:1], [1])
+    ref = naive.forward(made, SAMPLES[0])
+    naive.learn(made, SAMPLES[0], 1)
+    np.testing.assert_allclose((comp.mean[0], comp.variance[0]), ref, rtol=3e-6, atol=2e-6)
+    assert_same_weights(made, arrays, before)
+
+
+@pytest.mark.parametrize(("op", "mode"), OPS)
+def test_samples_are_learned_one_after_the_other(op, mode):
+    made = random_network(3, op, (3,), True, mode)
+    arrays = as_arrays(made)
+    samples, clicks = SAMPLES * 2, [1, 0, 0, 1, 1, 1, 0, 0]
+    comp = learn(arrays, samples, clicks)
+    for number, (sample, click) in enumerate(zip(samples, clicks, strict=True)):
+        ref = naive.forward(made, sample)
+        np.testing.assert_allclose((comp.mean[number], comp.variance[number]), ref, rtol=2e-5, atol=2e-5)
+        naive.learn(made, sample, click)
+    assert_same_weights(made, arrays, relative=2e-5)
+    # Five rows were seen, some twice per pass; the sixth never.
+    np.testing.assert_array_equal(arrays.rows.count, [2, 2, 4, 4, 2, 0])
+
+
+@pytest.mark.parametrize("hidden", [(4, 3, 2, 3), (2, 3, 4, 3, 2)])
+@pytest.mark.parametrize("op", ["concat", "sum", "fm", "ffm"])
+def test_deeper_still(op, hidden):
+    made = random_network(4, op, hidden, dim=1)
+    arrays, before = as_arrays(made), dict(made.weights)
+    np.testing.assert_allclose(
+        np.array(predict(arrays, as_features(SAMPLES))).T, [naive.forward(made, s) for s in SAMPLES], rtol=5e-6, atol=5e-6
+    )
+    learn(arrays, SAMPLES[:1], [0])
+    naive.learn(made, SAMPLES[0], 0)
+    assert_same_weights(made, arrays, before, relative=5e-5)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 16, 17])
+@pytest.mark.parametrize("op", ["concat", "sum", "fm", "ffm"])
+def test_any_dimension(op, dim):
+    made = random_network(5, op, (), True, dim=dim)
+    arrays, before = as_arrays(made), dict(made.weights)
+    learn(arrays, SAMPLES[1:2], [1])
+    naive.learn(made, SAMPLES[1], 1)
+    assert_same_weights(made, arrays, before)
+
+
+@pytest.mark.parametrize("op", ["concat", "sum", "fm", "ffm"])
+@pytest.mark.parametrize("power", [0.25, 3.0])
+def test_a_sample_s_weight_is_a_power_of_every_message(op, power):
+    made = random_network(6, op, (3,), variances=(0.05, 0.3))
+    arrays, before = as_arrays(made), dict(made.weights)
+    learn(arrays, SAMPLES[:1], [1], powers=[power])
+    naive.learn(made, SAMPLES[0], 1)
+    for name in naive.involved(made, SAMPLES[0]):
+        (m, v), (m_once, v_once) = before[name], made.weights[name]
+        precision = 1 / v + power * (1 / v_once - 1 / v)
+        precision_mean = m / v + power * (m_once / v_once - m / v)
+        assert read(arrays, name) == pytest.approx((precision_mean / precision, 1 / precision), rel=2e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("op", ["fm", "ffm"])
+def test_the_cap_holds_for_every_weight(op):
+    made = random_network(7, op, (3,))
+    free, capped, cap = as_arrays(made), as_arrays(made), 0.05
+    learn(free, SAMPLES[:1], [1])
+    learn(capped, SAMPLES[:1], [1], cap=cap)
+    limited = 0
+    for name, (m, v) in made.weights.items():
+        step = read(free, name)[0] - m
+        ref = float(np.clip(step, -cap * v**0.5, cap * v**0.5))
+        limited += ref != step
+        assert read(capped, name)[0] - m == pytest.approx(ref, rel=1e-4, abs=1e-6)
+        assert read(capped, name)[1] == pytest.approx(read(free, name)[1], rel=1e-6)
+    assert 0 < limited < len(made.weights)
+
+
+def test_linear_weights_get_their_true_marginal_posteriors():
+    # Without hidden layers and products the network is linear, and ADF exact: against quadrature, weight by weight.
+    made = random_network(8, "sum", (), True)
+    arrays, sample = as_arrays(made), SAMPLES[0]
+    values = {item.row: item.x for item in sample}
+    mean, variance = naive.forward(made, sample)
+    learn(arrays, [sample], [1])
+    for name in naive.involved(made, sample):
+        m, v = made.weights[name]
+        x = 1.0 if name[0] == "dense" else values[name[1]]
+        rest_mean, noise = mean - x * m, np.sqrt(1 + variance - x**2 * v)
+        _, *ref = posterior(m, v, lambda w, x=x, rest=rest_mean, noise=noise: log_ndtr((x * w + rest) / noise))
+        assert read(arrays, name) == pytest.approx(tuple(ref), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("op", ["concat", "sum", "fm", "ffm"])
+def test_moments_of_a_shallow_network_by_drawing(op):
+    # Without hidden layers all moments are exact, whatever the operation: draw every weight, and apply the definitions.
+    made, sample = random_network(9, op, (), True), SAMPLES[0]
+    weights = {name: gauss for name, gauss in made.weights.items() if name[1] in {item.row for item in sample} or name[0] == "dense"}
+    means, variances = np.array(list(weights.values())).T
+    drawn = dict(zip(weights, monte_carlo.gaussians(means, variances, seed=1).T, strict=True))
+    vectors = np.array(
+        [[[i.x * drawn["embedding", i.row, g, k] for k in range(2)] for g in range(made.groups)] for i in sample]
+    ).transpose(3, 0, 1, 2)
+    groups = [made.group_of_field[item.field] for item in sample] if op == "ffm" else [0] * len(sample)
+    z_0 = vectors.sum(axis=1)[:, 0] if op in ("concat", "sum") else monte_carlo.crossed_pair_sums(vectors, groups)
+    z = z_0.sum(axis=1) + drawn["dense", 0, 0, 0] + sum(item.x * drawn["linear", item.row] for item in sample)
+    comp = predict(as_arrays(made), as_features([sample]))
+    assert (np.array(monte_carlo.deviations(z[:, None], *comp)) < monte_carlo.FAR).all()
+
+
+def test_erratum_e7_zero_means_are_a_saddle():
+    for op in ("fm", "ffm"):
+        made = random_network(11, op, ())
+        arrays = as_arrays(made)
+        arrays.rows.mean[:] = 0.0
+        learn(arrays, SAMPLES * 5, [1, 0, 1, 1] * 5)
+        assert not arrays.rows.mean.any()  # nothing was learned about any pair
+    made = random_network(12, "fm", (3,))
+    for name in made.weights:
+        made.weights[name] = (0.5 if name[0] == "embedding" else 0.0, 0.3)
+    arrays = as_arrays(made)
+    learn(arrays, SAMPLES * 5, [1, 0, 1, 1] * 5)
+    for layer, part in ((0, arrays.dense.mean[0]), (1, arrays.dense.mean[1].T)):
+        units = part[:3, :3] if layer == 0 else part[:3]
+        np.testing.assert_array_equal(units, np.broadcast_to(units[0], units.shape))  # the units are still one
+
+
+def test_erratum_e8_the_last_layer_is_linear():
+    made = random_network(13, "sum", (3,), linear=False)
+    made.weights["dense", 1, 0, 3] = (-50.0, 0.1)
+    mean, _ = predict(as_arrays(made), as_features(SAMPLES))
+    assert (mean < -10.0).all()

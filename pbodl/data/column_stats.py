@@ -1,0 +1,103 @@
+"""What can be said of a column without knowing what it means: its type, how many values, how many missing."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pbodl.data.hashing import hash_array
+from pbodl.data.texts import BETWEEN, NUMBER, is_text
+
+WHOLE = r"^[+-]?\d+$"
+
+
+class ColumnStats:
+    """Statistics of one column, gathered block by block.
+
+    rows, missing  how many; missing is null, NaN, or an empty text
+    distinct       different values that are there (of lists: elements)
+    kind           "whole" or "fraction" numbers, "text", "list", "time" (timestamps and dates), or "bool"
+    low, high      of numbers
+    listed         share of texts with the sign that stands between the values of a list
+    sample         the different values of the first block
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows = self.missing = 0
+        self.low, self.high = np.inf, -np.inf
+        self.sample: pa.Array = pa.array([], pa.string())
+        self._keys: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self._kinds: set[str] = set()
+        self._texts = self._listed = 0
+
+    @property
+    def distinct(self) -> int:
+        return len(self._keys)
+
+    @property
+    def kind(self) -> str:
+        if self._kinds <= {"whole", "fraction"}:
+            return "fraction" if "fraction" in self._kinds else "whole"
+        return self._kinds.copy().pop() if len(self._kinds) == 1 else "text"
+
+    @property
+    def listed(self) -> float:
+        return self._listed / max(self._texts, 1)
+
+    @property
+    def missing_share(self) -> float:
+        return self.missing / max(self.rows, 1)
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Take in the values of one block."""
+        self.rows += len(column)
+        values = column.combine_chunks()
+        if isinstance(values, pa.ChunkedArray) or pa.types.is_null(values.type):
+            values = pc.cast(column, pa.large_string()).combine_chunks()
+        if pa.types.is_dictionary(values.type):
+            values = pc.cast(values, values.type.value_type)
+        lists = pa.types.is_list(values.type) or pa.types.is_large_list(values.type)
+        if lists:
+            self.missing += values.null_count
+            values = values.flatten()
+        there = values.filter(_is_there(values))
+        self.missing += 0 if lists else len(values) - len(there)
+        if not len(there):
+            return
+        coded = pc.dictionary_encode(there)
+        distinct = coded.dictionary
+        self._keys = np.union1d(self._keys, hash_array(distinct, np.uint64(0)))
+        if not len(self.sample):
+            self.sample = distinct
+        self._kinds.add("list" if lists else self._kind_of(distinct))
+        if is_text(there.type):
+            self._texts += len(there)
+            self._listed += pc.sum(pc.match_substring(there, BETWEEN)).as_py()
+
+    def _kind_of(self, distinct: pa.Array) -> str:
+        """The kind of a block's values; MODIFIES low and high."""
+        kind = distinct.type
+        if pa.types.is_boolean(kind):
+            return "bool"
+        if pa.types.is_temporal(kind):
+            return "time"
+        if is_text(kind):
+            if not pc.all(pc.match_substring_regex(distinct, NUMBER)).as_py():
+                return "text"
+            whole = pc.all(pc.match_substring_regex(distinct, WHOLE)).as_py()
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            whole = pa.types.is_integer(kind)
+        else:
+            return "text"
+        numbers = pc.cast(distinct, pa.float64(), safe=False).to_numpy()
+        self.low, self.high = min(self.low, numbers.min()), max(self.high, numbers.max())
+        # Whole numbers with gaps come as floats from many tools.
+        whole = whole or (not is_text(kind) and bool((numbers == np.floor(numbers)).all()))
+        return "whole" if whole else "fraction"
+
+
+def _is_there(values: pa.Array) -> pa.Array:
+    if is_text(values.type):
+        return pc.fill_null(pc.not_equal(values, ""), False)
+    return pc.invert(pc.is_null(values, nan_is_null=pa.types.is_floating(values.type)))
