@@ -30,6 +30,8 @@ from pbodl.training.session import train as train_model
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Bayesian online deep learning for click-through rates.")
 data_app = typer.Typer(no_args_is_help=True, help="Make data, and look at data.")
 app.add_typer(data_app, name="data")
+experiment_app = typer.Typer(no_args_is_help=True, help="The paper's experiments.")
+app.add_typer(experiment_app, name="experiment")
 
 Paths = Annotated[list[str], typer.Argument(help="Files (CSV, CSV.gz, Parquet), globs, folders, s3:// addresses.")]
 RunFolder = Annotated[Path, typer.Argument(help="The folder that `pbodl train --out` wrote.")]
@@ -200,6 +202,29 @@ def tune(
     out.write_text(to_toml(best), encoding="utf-8")
     console.print(f"the best setting is in {out}: train with --config {out}")
     _finish({"log_loss": results[0].log_loss, "trials": len(results), "out": str(out)}, as_json)
+
+
+@experiment_app.command()
+def table1(
+    data: Paths,
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    config: ConfigFile = None,
+    preset: Preset = None,
+    test_days: Annotated[int, typer.Option(help="How many of the last days to test on, the model frozen.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Seeds of each model that starts from random means.")] = 3,
+    trials: Annotated[int, typer.Option(help="Settings to try for each model.")] = 8,
+    tune_rows: Annotated[int, typer.Option(help="Rows from the start of the training days to tune on.")] = 200_000,
+    as_json: AsJson = False,
+) -> None:
+    """Table 1 of the paper: online models on one log, tuned alike, tested on its last day. Goes on where it was interrupted."""
+    from pbodl.experiments.table1 import Settings
+    from pbodl.experiments.table1 import table1 as run
+
+    settings = check_config(_tables(config, preset, data, out, False))
+    result = run(settings, data, out, Settings(test_days, seeds, tune_rows, trials))
+    console.print((out / "table1.md").read_text(encoding="utf-8"), markup=False)
+    console.print(f"table1.md, table1.json and report.html are in {out}")
+    _finish(result, as_json)
 
 
 @app.command()

@@ -253,7 +253,8 @@ def every_form_of_data_gives_the_same_numbers(make: Factory) -> None:
 def no_data_is_no_change(make: Factory) -> None:
     model = trained(make)
     before = fingerprint(model)
-    for nothing in ([], pa.Table.from_pylist(LOG).slice(0, 0)):
+    nothings: list[Any] = [[], pa.Table.from_pylist(LOG).slice(0, 0)]
+    for nothing in nothings:
         assert model.learn(nothing).shape == (0,)
         assert all(column.shape == (0,) for column in model.predict(nothing))
     assert fingerprint(model) == before

@@ -5,8 +5,8 @@ Letters: N(m_i, v_i) the weight of feature i, with value x_i (1 for a category);
     m_i += y x_i (v_i/Σ) v(t)       v_i *= 1 - x_i² (v_i/Σ²) w(t)    v(t) = φ(t)/Φ(t), w(t) = v(t) (v(t) + t)
 A bias weight is always active. Only v/β² matters, so that predictions give the latent mean and variance in units of β.
 
-Dynamics: the likelihood's part of a weight is forgotten, in mean and in variance, by a share ε: as published at every sample that the
-feature takes part in (`epsilon`), or by the time since it last did (`half_life`).
+Dynamics: the likelihood's part of a weight is forgotten, in mean and in variance, by a share ε: as published at every sample that
+the feature takes part in (`epsilon`), or by the time since it last did (`half_life`).
 
 The tails are exact: River's AdPredictor, otherwise the same step by step, holds t to ±5 (tests/baselines/test_adpredictor.py).
 """
@@ -92,8 +92,8 @@ def learn_batch(weights, last_seen, count, bias, features, labels, dynamics, ctr
         if half_life > 0.0:
             for j in range(first, last):
                 r = rows[j]
-                if count[r] > 0:
-                    weights[r, MEAN], weights[r, VARIANCE] = forgotten(weights[r, MEAN], weights[r, VARIANCE], now - last_seen[r], dynamics)
+                elapsed = now - last_seen[r] if count[r] > 0 else 0.0
+                weights[r, MEAN], weights[r, VARIANCE] = forgotten(weights[r, MEAN], weights[r, VARIANCE], elapsed, dynamics)
             bias_m, bias_v = forgotten(bias_m, bias_v, now - bias[LAST_SEEN], dynamics)
             bias[LAST_SEEN] = now
         m, total = bias_m, noise + bias_v

@@ -1,11 +1,11 @@
 """Training in minibatches with JAX and optax: epochs over a history, early stopping on its last part.
 
-A network is a function `forward(vectors, dense) -> logits`: `vectors` (samples, slots, D) are the rows of the sample's features times
-their values, zero where a slot is empty; `dense` are its other arrays. A slot belongs to a field, which has as many as its fullest
-sample needs. Gradients reach only the rows of a minibatch: these are gathered, stepped with their part of the optimiser's state, and put
-back, so that a step costs what its samples cost, and not what the table does.
+A network is a function `forward(vectors, dense) -> logits`: `vectors` (samples, slots, D) are the table's rows of a sample's
+features, times their values; `dense` are its other arrays, by name. Gradients reach only the rows of a minibatch: these are
+gathered, stepped with their part of the optimiser's state, and put back, so that a step costs what its samples cost, and not what
+the table does.
 
-All shapes are rounded up, so that one compiled step serves every minibatch, and most of the fits to come.
+Shapes are rounded up, so that one compiled step serves every minibatch, and most of the fits to come.
 """
 
 import functools
@@ -16,15 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
 from pbodl.baselines.buffer import History
+from pbodl.baselines.minibatch import Layout, power_of_two
 from pbodl.errors import InputError
 
+OPTIMIZERS = {"adagrad": 0.03, "adam": 0.001}  # and their usual learning rates
+# The loss of a minibatch is a sum, so that a rare feature's first step has the size that its gradient says: α g/√(1 + Σg²).
+ADAGRAD_START = 1.0
 HELD_OUT = 0.1  # of the history: its last part decides when to stop
-MISSING = "the batch models are trained by JAX and optax, which are not installed; run: pip install 'pbodl[batch]'"
 SMALLEST_TABLE = 1024
-Dense = dict[str, NDArray[np.float32]]
-Logits = Callable[[NDArray[np.float32], Dense, History], NDArray[np.float64]]
+Floats = NDArray[np.float32]
+Dense = dict[str, Floats]
+Forward = Callable[[Any, Any], Any]
 
 
 class Recipe(NamedTuple):
@@ -41,97 +44,35 @@ class Recipe(NamedTuple):
 class Fit(NamedTuple):
     """What training came to."""
 
-    weights: NDArray[np.float32]  # [table's size, D]
+    weights: Floats  # the table's rows
     dense: Dense
     epochs: int  # the best number of them
-    log_loss: float  # on the held-out part, before it was learned from; NaN if there is none
+    log_loss: float  # of the held-out part, before it was learned from; NaN if there is none
 
 
 def require_jax() -> None:
     """Refuse to go on without the libraries of the extra `batch`."""
     if importlib.util.find_spec("jax") is None or importlib.util.find_spec("optax") is None:
-        raise InputError(MISSING)
-
-
-@jit
-def field_widths(indptr, rows, field_of_row, widths):
-    """The most features that a sample has of each field. MODIFIES: widths."""
-    counts = np.zeros(len(widths), np.int64)
-    for sample in range(len(indptr) - 1):
-        counts[:] = 0
-        for j in range(indptr[sample], indptr[sample + 1]):
-            counts[field_of_row[rows[j]]] += 1
-        for field in range(len(widths)):
-            widths[field] = max(widths[field], counts[field])
-
-
-@jit
-def fill_minibatch(history, samples, field_of_row, first_slot, place_of_row, distinct, places, values, clicks, weights):
-    """Lay samples out in slots; `places` points into `distinct`, the minibatch's rows without repetition. Returns their number.
-
-    MODIFIES: distinct, places, values, clicks, weights (all zeroed by the caller); place_of_row (-1, and left so).
-    """
-    found = 0
-    used = np.zeros(len(first_slot), np.int64)
-    for i in range(len(samples)):
-        sample = samples[i]
-        used[:] = 0
-        clicks[i], weights[i] = history.clicks[sample], history.weights[sample]
-        for j in range(history.indptr[sample], history.indptr[sample + 1]):
-            r = history.rows[j]
-            if place_of_row[r] < 0:
-                place_of_row[r] = found
-                distinct[found] = r
-                found += 1
-            field = field_of_row[r]
-            slot = first_slot[field] + used[field]
-            used[field] += 1
-            places[i, slot], values[i, slot] = place_of_row[r], history.values[j]
-    for n in range(found):
-        place_of_row[distinct[n]] = -1
-    return found
-
-
-class Layout:
-    """Where the features of a history's samples stand in a minibatch."""
-
-    def __init__(self, history: History, field_of_row: NDArray[np.uint16], n_fields: int, batch_size: int) -> None:
-        self.history, self.field_of_row, self.batch_size = history, field_of_row, batch_size
-        widths = np.ones(n_fields, np.int64)
-        field_widths(history.indptr, history.rows, field_of_row, widths)
-        widths = np.array([_power_of_two(int(width)) for width in widths])
-        self.first_slot = np.cumsum(widths) - widths
-        self.slot_fields = tuple(np.repeat(np.arange(n_fields), widths).tolist())
-        self._place_of_row = np.full(len(field_of_row), -1, np.int32)
-
-    def minibatch(self, samples: NDArray[np.int64], beyond: int) -> tuple[NDArray, ...]:
-        """distinct rows (filled up with numbers from `beyond` on, which no row has), places, values, clicks, weights."""
-        # New arrays each time: JAX may still be reading the last ones.
-        shape = (self.batch_size, len(self.slot_fields))
-        distinct = np.zeros(shape[0] * shape[1], np.int32)
-        places, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-        clicks, weights = np.zeros(shape[0], np.float32), np.zeros(shape[0], np.float32)
-        found = fill_minibatch(
-            self.history, samples, self.field_of_row, self.first_slot, self._place_of_row, distinct, places, values, clicks, weights
+        raise InputError(
+            "the batch models are trained by JAX and optax, which are not installed; install them: pip install pbodl[batch]"
         )
-        distinct[found:] = beyond + np.arange(len(distinct) - found)
-        return distinct, places, values, clicks, weights
 
 
 @functools.lru_cache(maxsize=32)
-def compiled_step(forward: Callable[[Any, Any], Any], optimizer: str, learning_rate: float, l2: float) -> tuple[Any, Any]:
-    """(start, step): the optimisers' first state, and one step of both, for the table's rows and for the dense arrays."""
+def compiled_step(forward: Forward, optimizer: str, learning_rate: float, l2: float) -> tuple[Any, Any]:
+    """(start, step): start gives the carry (rows, their optimiser's state, dense, its state), step takes it over one minibatch."""
     import jax
     import optax
 
-    make = {"adagrad": optax.adagrad, "adam": optax.adam}[optimizer]
-    rule = make(learning_rate)
+    if optimizer == "adagrad":
+        rule = optax.adagrad(learning_rate, initial_accumulator_value=ADAGRAD_START)
+    else:
+        rule = optax.adam(learning_rate)
 
     def loss(vectors: Any, dense: Any, places: Any, values: Any, clicks: Any, weights: Any) -> Any:
         used = vectors[places] * values[..., None]
         losses = optax.sigmoid_binary_cross_entropy(forward(used, dense), clicks)
-        penalty = l2 * (weights @ (used**2).sum((1, 2)))
-        return weights @ losses + penalty
+        return weights @ (losses + l2 * (used**2).sum((1, 2)))
 
     def start(rows: Any, dense: Any) -> Any:
         return rows, rule.init(rows), dense, rule.init(dense)
@@ -155,56 +96,63 @@ def compiled_step(forward: Callable[[Any, Any], Any], optimizer: str, learning_r
     return jax.jit(start), jax.jit(step, donate_argnums=0)
 
 
-def train(
-    forward: Callable[[tuple[int, ...]], Callable[[Any, Any], Any]],
-    logits: Logits,
-    weights: NDArray[np.float32],
-    dense: Dense,
-    layout: Layout,
-    recipe: Recipe,
-) -> Fit:
-    """Train from the given start: epochs until the held-out last part of the history gets no better, then once over that part.
+class Run:
+    """The arrays of a training run, on JAX's side."""
 
-    The last pass is for freshness: what is left out would be the most recent of what is known.
+    def __init__(self, forward: Forward, weights: Floats, dense: Dense, layout: Layout, recipe: Recipe) -> None:
+        self.layout, self.recipe = layout, recipe
+        self.size = len(weights)
+        self.allocated = power_of_two(max(self.size, SMALLEST_TABLE))
+        rows = np.zeros((self.allocated, weights.shape[1]), np.float32)
+        rows[: self.size] = weights
+        start, self._step = compiled_step(forward, recipe.optimizer, recipe.learning_rate, recipe.l2)
+        self.carry = start(rows, dense)
+
+    def learn(self, order: NDArray[np.int64]) -> None:
+        """One step per minibatch of samples, in the given order."""
+        for begin in range(0, len(order), self.recipe.batch_size):
+            samples = order[begin : begin + self.recipe.batch_size]
+            self.carry = self._step(self.carry, *self.layout.minibatch(samples, self.allocated))
+
+    def copied_carry(self) -> Any:
+        """The carry as it is now: a step overwrites its own in place."""
+        import jax
+
+        return jax.tree.map(lambda array: array.copy(), self.carry)
+
+    def arrays(self) -> tuple[Floats, Dense]:
+        """Copies of the rows and of the dense arrays."""
+        return np.array(self.carry[0][: self.size]), {name: np.array(array) for name, array in self.carry[2].items()}
+
+
+def train(run: Run, logits: Callable[[Floats, Dense, History], NDArray[np.float64]]) -> Fit:
+    """Epochs until the held-out last part of the history is predicted no better; then once over that part too.
+
+    The last pass is for freshness: without it, the most recent of what is known would never be learned.
     """
-    import jax
-
-    history = layout.history
+    history, recipe = run.layout.history, run.recipe
     n = len(history.clicks)
-    n_train = n - int(HELD_OUT * n)
+    n_train = training_part(n)
     held_out = history.part(n_train, n)
-    size = len(weights)
-    beyond = _power_of_two(max(size, SMALLEST_TABLE))
-    rows = np.zeros((beyond, weights.shape[1]), np.float32)
-    rows[:size] = weights
-    start, step = compiled_step(forward(layout.slot_fields), recipe.optimizer, recipe.learning_rate, recipe.l2)
-    carry = start(rows, dense)
-
-    def arrays() -> tuple[NDArray[np.float32], Dense]:
-        return np.array(carry[0][:size]), {name: np.array(array) for name, array in carry[2].items()}
-
-    def run(order: NDArray[np.int64]) -> None:
-        nonlocal carry
-        for begin in range(0, len(order), recipe.batch_size):
-            carry = step(carry, *layout.minibatch(order[begin : begin + recipe.batch_size], beyond))
-
-    best, best_loss, best_epochs = carry, np.inf, 0
+    best, best_loss, best_epochs = None, np.inf, 0
     for epoch in range(1, recipe.max_epochs + 1):
-        run(np.random.default_rng([recipe.seed, epoch]).permutation(n_train))
-        loss = log_loss(logits(*arrays(), held_out), held_out) if n > n_train else np.nan
+        run.learn(np.random.default_rng([recipe.seed, epoch]).permutation(n_train))
+        loss = log_loss(logits(*run.arrays(), held_out), held_out)
         if loss >= best_loss:
-            carry = best
+            run.carry = best
             break
-        best, best_loss, best_epochs = jax.tree.map(lambda array: array.copy(), carry), loss, epoch
-    run(np.arange(n_train, n))
-    return Fit(*arrays(), best_epochs, float(best_loss))
+        best, best_loss, best_epochs = run.copied_carry(), loss, epoch
+    run.learn(np.arange(n_train, n))
+    return Fit(*run.arrays(), best_epochs, float(best_loss))
+
+
+def training_part(samples: int) -> int:
+    """How many of the first samples of a history are for training."""
+    return samples - int(HELD_OUT * samples)
 
 
 def log_loss(logits: NDArray[np.float64], samples: History) -> float:
-    """The weighted mean log loss."""
+    """The weighted mean log loss; NaN of nothing."""
     losses = np.logaddexp(0.0, logits) - samples.clicks * logits
-    return float(samples.weights @ losses / max(float(samples.weights.sum()), 1e-12))
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
+    total = float(samples.weights.sum())
+    return float(samples.weights @ losses) / total if total > 0.0 else float("nan")

@@ -1,16 +1,15 @@
 """The history that a batch model is fitted to: samples as rows of the table, in time order, the oldest dropped."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.errors import InputError
 
-DTYPES = {"rows": np.int32, "values": np.float32, "lengths": np.int32, "clicks": np.float32, "weights": np.float32, "times": np.float64}
-PER_FEATURE = ("rows", "values")
-PER_SAMPLE = ("lengths", "clicks", "weights", "times")
+PER_FEATURE = {"rows": np.int32, "values": np.float32}
+PER_SAMPLE = {"lengths": np.int32, "clicks": np.float32, "weights": np.float32, "times": np.float64}
 SMALLEST = 1024
 
 
@@ -35,8 +34,8 @@ class History(NamedTuple):
 class Queue:
     """An array that grows at its end and is cut at its start, both in constant time per number on average."""
 
-    def __init__(self, dtype: type) -> None:
-        self._array = np.empty(0, dtype)
+    def __init__(self, dtype: Any) -> None:
+        self._array: NDArray = np.empty(0, dtype)
         self._start = self._stop = 0
 
     def __len__(self) -> int:
@@ -63,15 +62,22 @@ class Buffer:
 
     def __init__(self, most_rows: int | None, longest: float | None) -> None:
         self.most_rows, self.longest = most_rows, longest
-        self._queues = {name: Queue(dtype) for name, dtype in DTYPES.items()}
+        self._queues = {name: Queue(dtype) for name, dtype in (PER_FEATURE | PER_SAMPLE).items()}
 
     def __len__(self) -> int:
         return len(self._queues["lengths"])
 
-    def append(self, columns: Mapping[str, NDArray]) -> None:
-        """Add samples, and drop what became too old."""
+    def append(self, samples: History, times: NDArray[np.float64]) -> None:
+        """Add samples, but for those of weight 0, which have nothing to teach; and drop what became too old."""
+        lengths, kept = np.diff(samples.indptr), samples.weights > 0
+        features = np.repeat(kept, lengths)
+        columns = {"rows": samples.rows[features], "values": samples.values[features], "lengths": lengths[kept]}
+        columns |= {"clicks": samples.clicks[kept], "weights": samples.weights[kept], "times": times[kept]}
         for name, queue in self._queues.items():
             queue.append(columns[name])
+        self._trim()
+
+    def _trim(self) -> None:
         times = self._queues["times"].view()
         excess = 0 if self.most_rows is None else max(0, len(times) - self.most_rows)
         if self.longest is not None and len(times):
@@ -103,5 +109,5 @@ def check_columns(columns: Mapping[str, NDArray], table_size: int) -> None:
     samples = {len(columns[name]) for name in PER_SAMPLE}
     if len(samples) > 1 or (lengths < 0).any() or {lengths.sum()} != {len(columns[name]) for name in PER_FEATURE}:
         raise InputError("the state's buffer has columns that do not fit each other; it is damaged")
-    if len(rows) and not (0 <= rows.min() and rows.max() < table_size):
+    if len(rows) and not (rows.min() >= 0 and rows.max() < table_size):
         raise InputError("the state's buffer names rows that its table does not have; it is damaged")

@@ -1,7 +1,7 @@
 """FTRL-Proximal (McMahan et al. 2013, Algorithm 1): logistic regression with per-coordinate rates and exact zeros.
 
-Letters: z_i, n_i the two numbers of coordinate i; x_i its feature's value (1 for a category); α, β the rate's parameters; λ1, λ2 the
-strengths of L1 and L2.
+Letters: z_i, n_i the two numbers of coordinate i; x_i its feature's value (1 for a category); α, β the rate's parameters; λ1, λ2
+the strengths of L1 and L2.
     w_i = 0 if |z_i| ≤ λ1, else -(z_i - sgn(z_i) λ1) / ((β + √n_i)/α + λ2)          worked out when it is needed, never stored
     p = σ(Σ w_i x_i)      g_i = (p - y) x_i      s_i = (√(n_i + g_i²) - √n_i)/α     z_i += g_i - s_i w_i      n_i += g_i²
 The bias is a coordinate whose feature is always there. An example's weight multiplies its gradient, as in the paper's subsampling.

@@ -1,5 +1,6 @@
 """What the baselines' parameters may be: each check returns nothing, or says in prose what is allowed."""
 
+import math
 from numbers import Real
 from typing import Any
 
@@ -9,13 +10,12 @@ MOST_LAYERS = 5
 
 
 def check_number(what: str, value: Any, above: float | None = None, least: float | None = None, most: float = 1e6) -> None:
-    """Refuse what is not a number above `above` (or at least `least`) and at most `most`."""
-    if above is not None:
-        fits, range_ = isinstance(value, Real) and above < value <= most, f"above {above:g}"
-    else:
-        fits, range_ = isinstance(value, Real) and (least or 0.0) <= value <= most, f"at least {least or 0.0:g}"
-    if isinstance(value, bool) or not fits:
-        raise InputError(f"{what} is {value!r}; it must be a number {range_} and at most {most:g}")
+    """Refuse what is not a number above `above`, or at least `least` (one of them is given), and at most `most`."""
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    if above is not None and not above < number <= most:
+        raise InputError(f"{what} is {value!r}; it must be a number above {above:g} and at most {most:g}")
+    if least is not None and not least <= number <= most:
+        raise InputError(f"{what} is {value!r}; it must be a number from {least:g} to {most:g}")
 
 
 def check_whole(what: str, value: Any, least: int, most: int) -> None:

@@ -16,8 +16,8 @@ All u, v and biases are independent Gaussians. Messages (< > is the mean under t
 The product makes a loop, which is gone through until the marginals of s and t settle. Then every feature gets its share, the
 posterior becomes the prior, and the sample is done with (ADF).
 
-Dynamics: variances grow by `drift` per time step, worked out when a feature is seen again. Initial means are small draws from (seed,
-key, dimension): at zero on both sides, a product has no gradient.
+Dynamics: variances grow by `drift` per time step, worked out when a feature is seen again. Initial means are small draws from
+(seed, key, dimension): at zero on both sides, a product has no gradient.
 """
 
 from collections.abc import Mapping
@@ -49,6 +49,7 @@ from pbodl.models.clock import parse_duration
 from pbodl.models.contract import Prediction, State
 
 F32 = np.float32
+COLUMNS = ("mean", "variance", "bias_mean", "bias_variance")
 
 
 class MatchBoxSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +79,7 @@ class MatchBoxSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MatchBox(OnlineBaseline):
-    """MatchBox: Microsoft's Bayesian recommender, a bilinear model of the user's and context's features on one side, the ad's on the other.
+    """MatchBox: Microsoft's Bayesian recommender, bilinear in the features of user and context on one side, of the ad on the other.
 
     When you would want it: what matters is who meets which ad, and not how the context meets the user.
 
@@ -143,12 +144,11 @@ class MatchBox(OnlineBaseline):
                 f"time_step {spec.time_step!r} needs the schema's time column; name it with time='...', or give rows: '100k rows'"
             )
         counts_rows = schema.time is None or (step.in_rows and spec.drift > 0.0)
-        columns = {"mean": spec.dim, "variance": spec.dim, "bias_mean": 1, "bias_variance": 1}
-        self._build(schema, spec, counts_rows, columns)
+        self._build(schema, spec, counts_rows, dict(zip(COLUMNS, (spec.dim, spec.dim, 1, 1), strict=True)))
         sides = [AD if field.group == "ad" else USER for field in schema.fields]
         if len(set(sides)) < 2:
             raise InputError(
-                "MatchBox multiplies the traits of users and of ads; the schema needs a field with group='ad' and one of another group"
+                "MatchBox multiplies traits of users and of ads; the schema needs a field of group='ad' and one of another group"
             )
         self.settings = Settings(
             np.array(sides, np.int32), F32(spec.prior_variance), F32(spec.bias_variance), F32(spec.initial_spread),
@@ -160,8 +160,8 @@ class MatchBox(OnlineBaseline):
     def traits(self) -> Traits:
         """The table's arrays, as the kernels take them; views, valid until the table changes."""
         table = self.table
-        columns = (table.column(name) for name in ("mean", "variance", "bias_mean", "bias_variance"))
-        return Traits(*columns, table.last_seen, table.count)
+        mean, variance, bias_mean, bias_variance = (table.column(name) for name in COLUMNS)
+        return Traits(mean, variance, bias_mean, bias_variance, table.last_seen, table.count)
 
     def _initialise(self, old_size: int) -> None:
         with np.errstate(over="ignore"):

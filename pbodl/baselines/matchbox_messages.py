@@ -28,7 +28,7 @@ class Traits(NamedTuple):
     bias_mean: np.ndarray  # float32 (rows, 1)
     bias_variance: np.ndarray
     last_seen: np.ndarray  # float64 (rows,)
-    count: np.ndarray  # uint32 (rows,)
+    seen: np.ndarray  # uint32 (rows,): in how many samples
 
 
 class Settings(NamedTuple):
@@ -77,7 +77,7 @@ def drift_rows(traits, features, sample, now, drift):
     """Grow the variances of a sample's rows by the time since they were last seen. MODIFIES: traits."""
     for j in range(features.indptr[sample], features.indptr[sample + 1]):
         r = features.rows[j]
-        if traits.count[r] == 0 or now <= traits.last_seen[r]:
+        if traits.seen[r] == 0 or now <= traits.last_seen[r]:
             continue
         growth = np.float32(drift * (now - traits.last_seen[r]))
         for k in range(traits.mean.shape[1]):
@@ -197,7 +197,7 @@ def sums_backward(traits, features, sample, now, settings, dm_b, h_b, w):
     A sum that moves from N(M, V) to N(M', V') moves its term N(m, v), of factor x, by x v (M'-M)/V and by -x² v² (V-V')/V².
     """
     m_w, v_w, m_b, v_b = traits.mean, traits.variance, traits.bias_mean, traits.bias_variance
-    last_seen, count = traits.last_seen, traits.count
+    last_seen, seen = traits.last_seen, traits.seen
     rows, values, fields, side_of_field = features.rows, features.values, features.fields, settings.side_of_field
     for side in range(2):
         m, v, m_prior, v_prior = w.m[side], w.v[side], w.m_prior[side], w.v_prior[side]
@@ -214,7 +214,7 @@ def sums_backward(traits, features, sample, now, settings, dm_b, h_b, w):
             bad += no
         m_b[r, 0], v_b[r, 0], no = term(m_b[r, 0], v_b[r, 0], x, dm_b, h_b)
         bad += no
-        count[r] += np.uint32(1)
+        seen[r] += np.uint32(1)
         last_seen[r] = now
     return int(bad)
 

@@ -1,6 +1,6 @@
 """What the readers of the different formats have in common: they hand out a file's rows in `Block`s."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -31,8 +31,13 @@ class LogFile(Protocol):
     first: int  # the number of the first row in that count
     sparse: bool  # a row may lack a column; `columns` are those that were seen
 
-    def blocks(self, columns: Sequence[str], size: int, start: int) -> Iterator[Block]:
-        """The rows from `start` on, `size` to a block (the last may be smaller), with these columns."""
+    def blocks(
+        self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None
+    ) -> Iterator[Block]:
+        """The rows from `start` on, `size` to a block (the last may be smaller), with these columns.
+
+        lists  those of them that hold lists, for formats that leave it open; None if that is not known
+        """
         ...
 
     @property

@@ -21,7 +21,7 @@ class Position(NamedTuple):
 
     source: int = 0  # place of the file among the log's
     row: int = 0  # rows of that file consumed, bad ones too
-    file: str = ""  # its base name
+    file: str = ""  # its name, with its folder
     bad_rows: int = 0  # left out
     out_of_order: int = 0  # older than a row before them
     latest: float | None = None  # time of a row, epoch seconds

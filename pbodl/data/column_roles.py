@@ -18,6 +18,7 @@ GROUP_WORDS = {
     "user": {"user", "uid", "device", "cookie", "visitor", "member", "age", "gender", "interests", "ip", "os", "browser"},
     "ad": {"ad", "ads", "adid", "campaign", "creative", "advertiser", "brand", "item", "product", "offer", "price", "bid"},
 }
+PREDICTION_WORDS = {"p", "prob", "probability", "pred", "prediction", "ctr", "pctr", "pcvr"}
 NUMBER_WORDS = {"price", "bid", "amount", "count", "num", "age", "duration", "seconds", "days", "score", "distance"}
 # Formats of whole numbers and of texts that are not ISO 8601; tried in this order, strictly.
 FORMATS = (
@@ -65,9 +66,9 @@ def time_format_of(column: ColumnStats, warnings: list[str]) -> tuple[str | None
             seconds = parse_times(values, column.name, time_format)
         except InputError:
             continue
-        if EARLIEST <= seconds.min() and seconds.max() <= LATEST:
+        if EARLIEST <= seconds.min() <= seconds.max() <= LATEST:
             return (time_format,)
-    if 1e3 * EARLIEST <= column.low and column.high <= 1e3 * LATEST:
+    if named and 1e3 * EARLIEST <= column.low <= column.high <= 1e3 * LATEST:
         warnings.append(f"column {column.name!r} looks like a time in milliseconds; times are read in seconds")
     return None
 
@@ -80,6 +81,8 @@ def objection(column: ColumnStats, rows: int, is_time: bool) -> str:
         return "it is another time"
     if column.distinct == 1 and not column.missing:
         return f"it is constant, {column.sample[0].as_py()!r:.60}"
+    if _words(column) & PREDICTION_WORDS and column.kind == "fraction" and 0.0 <= column.low <= column.high <= 1.0:
+        return "it looks like a predicted or true probability, which is not known beforehand"
     there = rows - column.missing
     if there >= FEW and column.distinct > UNIQUE * there and field_of(column).kind == "category":
         return "nearly every row has a value of its own, as an id has"
@@ -93,6 +96,6 @@ def field_of(column: ColumnStats) -> Field:
     kind = "category"
     if column.kind == "list" or (column.kind == "text" and column.listed > LISTED):
         kind = "multi"
-    elif column.kind == "fraction" or (column.kind == "whole" and words & NUMBER_WORDS and "id" not in words):
+    elif "id" not in words and (column.kind == "fraction" or (column.kind == "whole" and words & NUMBER_WORDS)):
         kind = "number"
     return Field(column.name, group=group, kind=kind)

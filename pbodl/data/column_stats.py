@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pbodl.data.hashing import hash_array
 from pbodl.data.texts import BETWEEN, NUMBER, is_text
 
+GATHER = 1 << 17  # keys to wait for before they are sorted in
 WHOLE = r"^[+-]?\d+$"
 
 
@@ -28,11 +29,13 @@ class ColumnStats:
         self.low, self.high = np.inf, -np.inf
         self.sample: pa.Array = pa.array([], pa.string())
         self._keys: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self._new: list[NDArray[np.uint64]] = []  # of later blocks, not yet among the keys
         self._kinds: set[str] = set()
         self._texts = self._listed = 0
 
     @property
     def distinct(self) -> int:
+        self._gather()
         return len(self._keys)
 
     @property
@@ -67,13 +70,20 @@ class ColumnStats:
             return
         coded = pc.dictionary_encode(there)
         distinct = coded.dictionary
-        self._keys = np.union1d(self._keys, hash_array(distinct, np.uint64(0)))
+        self._new.append(_keys(distinct))
+        if sum(map(len, self._new)) > max(len(self._keys), GATHER):
+            self._gather()
         if not len(self.sample):
             self.sample = distinct
         self._kinds.add("list" if lists else self._kind_of(distinct))
         if is_text(there.type):
             self._texts += len(there)
             self._listed += pc.sum(pc.match_substring(there, BETWEEN)).as_py()
+
+    def _gather(self) -> None:
+        keys = np.sort(np.concatenate([self._keys, *self._new]))
+        self._keys = keys[np.append(np.ones(len(keys[:1]), dtype=bool), keys[1:] != keys[:-1])]
+        self._new = []
 
     def _kind_of(self, distinct: pa.Array) -> str:
         """The kind of a block's values; MODIFIES low and high."""
@@ -95,6 +105,13 @@ class ColumnStats:
         # Whole numbers with gaps come as floats from many tools.
         whole = whole or (not is_text(kind) and bool((numbers == np.floor(numbers)).all()))
         return "whole" if whole else "fraction"
+
+
+def _keys(distinct: pa.Array) -> NDArray[np.uint64]:
+    """A number for each value; for fractions their bits, as their texts would take long."""
+    if pa.types.is_floating(distinct.type):
+        return pc.cast(distinct, pa.float64()).to_numpy().view(np.uint64)
+    return hash_array(distinct, np.uint64(0))
 
 
 def _is_there(values: pa.Array) -> pa.Array:

@@ -6,7 +6,7 @@ line, so that one stray quote spoils one row and not the rest of the file.
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +58,9 @@ class CsvFile:
             raise InputError(f"the first line of {name} is blank; it must name the columns")
         return columns
 
-    def blocks(self, columns: Sequence[str], size: int, start: int) -> Iterator[Block]:
+    def blocks(
+        self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None
+    ) -> Iterator[Block]:
         """The rows from `start` on, `size` lines to a block."""
         parser = Parser(self.source.name, self.columns, columns)
         if self._lines.skip(start) < start:

@@ -4,7 +4,6 @@ import datetime
 import json
 
 from pbodl.data.guess import Guess
-from pbodl.data.schema import Field
 
 
 def guess_toml(guess: Guess) -> str:
@@ -17,21 +16,17 @@ def guess_toml(guess: Guess) -> str:
         lines.append(f"time_format = {_quoted(guess.time_format)}")
     seen = {column.name: column for column in guess.columns}
     for field in guess.fields:
-        column = seen.get(field.name)
-        lines += ["", "[[schema.fields]]", *_field_lines(field)]
-        if column is not None:
+        lines += ["", "[[schema.fields]]", f"name = {_quoted(field.name)}"]
+        if field.name in seen:
+            column = seen[field.name]
             missing = f", {column.missing:.1%} missing" if column.missing else ""
             lines[-1] += f"  # {column.distinct:,} values{missing}"
+        lines.append(f"group = {_quoted(field.group)}")
+        if field.kind != "category":
+            lines.append(f"kind = {_quoted(field.kind)}")
+        if field.derive is not None:
+            lines.append(f"derive = {_quoted(field.derive)}")
     return "\n".join(lines) + "\n"
-
-
-def _field_lines(field: Field) -> list[str]:
-    lines = [f"name = {_quoted(field.name)}"]
-    if field.kind != "category":
-        lines.append(f"kind = {_quoted(field.kind)}")
-    if field.derive is not None:
-        lines.append(f"derive = {_quoted(field.derive)}")
-    return [*lines, f"group = {_quoted(field.group)}"]
 
 
 def _seen(guess: Guess) -> str:

@@ -1,6 +1,6 @@
 """Files with one JSON object to a line. A name that an object lacks is missing there, as null is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -49,18 +49,20 @@ class JsonlFile:
             raise InputError(f"{self.source.name} holds no JSON lines: {next(iter(faults.values()))}")
         return list(dict.fromkeys(name for row in rows.values() for name in row))
 
-    def blocks(self, columns: Sequence[str], size: int, start: int) -> Iterator[Block]:
+    def blocks(
+        self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None
+    ) -> Iterator[Block]:
         """The rows from `start` on, `size` lines to a block."""
         if self._lines.skip(start) < start:
             raise InputError(f"{self.source.name} has fewer than the {start} rows that were read from it before")
         while (lines := self._lines.take(size)) is not None:
             rows, faults = _decoded(lines)
-            arrays = {name: _column(name, rows, faults) for name in columns}
-            places = [place for place in rows if place not in faults]
-            if len(places) < len(rows):
-                good = {place: rows[place] for place in places}
-                arrays = {name: _column(name, good, faults) for name in columns}
-            yield Block(len(lines), pa.table(arrays), np.array(places, dtype=np.int64), faults, lines.text)
+            table = _table(columns, rows, faults, lists)
+            if not rows.keys().isdisjoint(faults):
+                rows = {place: row for place, row in rows.items() if place not in faults}
+                table = _table(columns, rows, faults, lists)
+            places = np.array(list(rows), dtype=np.int64)
+            yield Block(len(lines), table, places, dict(sorted(faults.items())), lines.text)
 
 
 def _decoded(lines: LineBlock) -> tuple[dict[int, dict], dict[int, str]]:
@@ -89,33 +91,48 @@ def _decoded(lines: LineBlock) -> tuple[dict[int, dict], dict[int, str]]:
     return rows, faults
 
 
-def _column(name: str, rows: dict[int, dict], faults: dict[int, str]) -> pa.Array:
-    """The values of one column. MODIFIES: faults, where a value is none that a column can hold."""
-    values = [row.get(name) for row in rows.values()]
+def _table(
+    columns: Sequence[str], rows: dict[int, dict], faults: dict[int, str], lists: Collection[str] | None
+) -> pa.Table:
+    """The rows as columns. MODIFIES: faults, where a row has a value that its column cannot hold."""
+    arrays = {}
+    for name in columns:
+        values = {place: row.get(name) for place, row in rows.items()}
+        if lists is None:
+            kinds = [isinstance(value, list) for value in values.values() if value is not None]
+            listed = sum(kinds) > len(kinds) // 2
+        else:
+            listed = name in lists
+        arrays[name] = _column(name, values, faults, listed)
+    return pa.table(arrays)
+
+
+def _column(name: str, values: dict[int, Any], faults: dict[int, str], listed: bool) -> pa.Array:
+    """One column, of lists or of single values."""
     try:
-        array = pa.array(values)
-        if not pa.types.is_struct(array.type) and not _holds_lists_of(array.type, pa.types.is_nested):
+        array = pa.array(list(values.values()))
+        inner = array.type.value_type if listed and pa.types.is_list(array.type) else array.type
+        if (inner is not array.type) == listed and not pa.types.is_nested(inner):
             return array
     except (pa.ArrowException, OverflowError, TypeError):
         pass
     # Values of several types have their texts in common.
-    listed = [isinstance(value, list) for value in values]
-    lists = sum(listed) > len(values) // 2
     texts: list[Any] = []
-    for place, value in zip(rows, values, strict=True):
+    for place, value in values.items():
+        text: Any = None
         try:
-            if value is not None and isinstance(value, list) != lists:
-                wanted = "a list, as in other rows" if lists else "one value, not a list"
-                raise InputError(f"a value of type {type(value).__name__} ({value!r:.60}) must be {wanted}")
-            texts.append([_text(item) for item in value] if lists and value is not None else _text(value))
+            if value is not None:
+                text = [_text(item) for item in _checked_list(value)] if listed else _text(value)
         except InputError as error:
             faults.setdefault(place, f"column {name!r}: {error}")
-            texts.append(None)
-    return pa.array(texts, pa.list_(pa.string()) if lists else pa.string())
+        texts.append(text)
+    return pa.array(texts, pa.list_(pa.string()) if listed else pa.string())
 
 
-def _holds_lists_of(kind: pa.DataType, what: Any) -> bool:
-    return pa.types.is_list(kind) and what(kind.value_type)
+def _checked_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"a value of type {type(value).__name__} ({value!r:.60}) stands where a list must be")
+    return value
 
 
 def _text(value: Any) -> str | None:

@@ -7,7 +7,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from pbodl.data.sources import Source, reading
+from pbodl.data.sources import BAD_GZIP, Source, reading
 from pbodl.errors import InputError
 
 PIECE = 1 << 21  # bytes of text per step
@@ -136,7 +136,7 @@ class Lines:
             size = len(rest)
             try:
                 text = member.decompress(rest, PIECE)
-            except isal_zlib.error as error:
+            except BAD_GZIP as error:
                 raise InputError(
                     f"{name} is damaged, or not a gzip file: {error}, near byte {self.bytes_read}"
                 ) from error

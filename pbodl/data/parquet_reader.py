@@ -4,7 +4,7 @@ Columns of text come as dictionaries where the file has them so: then each disti
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,9 @@ class ParquetFile:
     def close(self) -> None:
         self._file.close()
 
-    def blocks(self, columns: Sequence[str], size: int, start: int) -> Iterator[Block]:
+    def blocks(
+        self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None
+    ) -> Iterator[Block]:
         """The rows from `start` on, `size` to a block, whatever the row groups."""
         if start > self.rows:
             raise InputError(f"{self.source.name} has fewer than the {start} rows that were read from it before")

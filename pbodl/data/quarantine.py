@@ -29,7 +29,7 @@ class Quarantine:
 
     def __init__(self, path: str | os.PathLike, kept: int = 0) -> None:
         try:
-            self._file = open(path, "r+b" if kept and os.path.exists(path) else "wb")  # noqa: SIM115
+            self._file = open(path, "r+b" if kept and os.path.exists(path) else "w+b")  # noqa: SIM115
             # What stands behind was read, but not learned, before the interruption: it will come again.
             for _ in range(kept):
                 self._file.readline()

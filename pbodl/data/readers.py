@@ -92,7 +92,7 @@ class LogReader:
         bad_rows_file: str | os.PathLike | None,
     ) -> None:
         self.sources = sources
-        self.position = start or Position(file=_base_name(sources[0]))
+        self.position = start or Position(file=_short_name(sources[0]))
         self.bytes_total = sum(source.size for source in sources)
         self.bytes_read = sum(source.size for source in sources[: self.position.source])
         self._decoder, self._batch_rows, self._columns = decoder, batch_rows, columns
@@ -162,12 +162,13 @@ class LogReader:
     def _read(self, position: Position, may_end: bool) -> Generator[Step, None, None]:
         """The steps from `position` on; runs in the background thread."""
         behind = self.bytes_read
+        lists = {field.name for field in self._decoder.schema.fields if field.kind == "multi"}
         for place, source in enumerate(self.sources[position.source :], position.source):
             file, columns = self._first if place == position.source else self._opened(source)
             if place > position.source:
-                position = position._replace(source=place, row=0, file=_base_name(source))
+                position = position._replace(source=place, row=0, file=_short_name(source))
             try:
-                for block in file.blocks(columns, self._batch_rows, position.row):
+                for block in file.blocks(columns, self._batch_rows, position.row, lists):
                     may_end = True
                     chunk, bad = self._decoder.chunk(file, block, position)
                     yield Step(chunk, bad, behind + file.bytes_read)
@@ -182,14 +183,17 @@ class LogReader:
             raise InputError(f"there are no rows in {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}")
 
 
-def _base_name(source: Source) -> str:
-    return source.path.rsplit("/", 1)[-1]
+def _short_name(source: Source) -> str:
+    """The name with its folder, to tell the days of a log apart: `day=1/part-0.parquet`."""
+    return "/".join([part for part in source.path.split("/") if part not in ("", ".")][-2:])
 
 
 def _check_start(start: Position, sources: list[Source]) -> None:
     """Going on in another file than the one that was left would lose rows, or learn them twice."""
-    now = _base_name(sources[start.source]) if 0 <= start.source < len(sources) else "none"
-    if start.file and now != start.file:
+    now = _short_name(sources[start.source]) if start.source < len(sources) else "missing"
+    # The folder may be named at one time and not at another.
+    pairs = zip(now.split("/")[::-1], (start.file or now).split("/")[::-1], strict=False)
+    if start.source >= len(sources) or any(one != other for one, other in pairs):
         raise InputError(
             f"reading is to go on in file number {start.source + 1} of the log, which was {start.file!r}, and now is "
             f"{now!r}; give the same files in the same order (new ones may follow behind)"

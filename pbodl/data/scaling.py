@@ -1,7 +1,8 @@
 """Number fields with transform="scale": standardised by moments that run along with the stream.
 
 A sample is standardised by the moments *before* it, and then counted, so that `learn` and `predict` see the same features.
-Until data say otherwise a field has mean 0 and variance 1, worth one observation.
+Until two different numbers were seen, a number is taken for its field's mean: it is 0. Nothing else is assumed about a field's
+place or scale, since an assumption that is far off (a year, taken to be around 0) would take a million rows to wear away.
 """
 
 from collections.abc import Mapping
@@ -27,11 +28,14 @@ def _standardise(values, keys, fields, scale_keys, moments, learning, scaled):
             continue
         x = np.float64(values[j])
         count, mean, squares = moments[f, 0], moments[f, 1], moments[f, 2]
-        deviation = np.sqrt((squares + 1.0) / (count + 1.0))
-        scaled[j] = np.float32(min(max((x - mean) / deviation, -FARTHEST), FARTHEST))
+        scaled[j] = np.float32(0.0)
+        if squares > 0.0:
+            # Of the next number: of the sample, and of its mean, which few numbers leave uncertain.
+            deviation = np.sqrt(squares / (count - 1.0) * (1.0 + 1.0 / count))
+            scaled[j] = np.float32(min(max((x - mean) / deviation, -FARTHEST), FARTHEST))
         if learning:
             moments[f, 0] = count + 1.0
-            moments[f, 1] = mean + (x - mean) / (count + 2.0)
+            moments[f, 1] = mean + (x - mean) / (count + 1.0)
             moments[f, 2] = squares + (x - mean) * (x - moments[f, 1])
 
 

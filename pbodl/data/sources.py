@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from isal import isal_zlib
@@ -26,6 +26,8 @@ FORMATS = {
     ".pq": "parquet",
 }
 ALLOWED = "a log is read from .csv, .jsonl or .parquet files, the first two also as .gz"
+# What isal raises; its hints take the class for an object.
+BAD_GZIP: Any = isal_zlib.error
 WILD = re.compile(r"[*\[]")  # and `?`, but in an address that opens the query
 
 
@@ -76,7 +78,7 @@ def _find(given: str) -> list[Source]:
 def _locate(given: str) -> tuple[fs.FileSystem, str, str, list[str]]:
     """The file system, the path in it, what stands before a path in a name, and the segments from the first
     wildcard on."""
-    scheme, colon, rest = given.partition("://")
+    scheme, colon, _ = given.partition("://")
     if not colon:
         local = fs.LocalFileSystem()
         wild = re.search(r"[*?\[]", given)
@@ -103,7 +105,8 @@ def _expand(filesystem: fs.FileSystem, folder: str, segments: list[str]) -> list
     first, rest = segments[0], segments[1:]
     if first == "**":
         below = filesystem.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True))
-        folders = [folder, *(info.path for info in below if info.type == fs.FileType.Directory)]
+        inside = [info.path for info in below if info.type == fs.FileType.Directory]
+        folders = [folder, *(path for path in inside if "/." not in path[len(folder) :])]
         found = [info for place in folders for info in _expand(filesystem, place, rest or ["*"])]
         return sorted({info.path: info for info in found}.values(), key=_natural)
     here = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
@@ -171,7 +174,7 @@ def _sniffed(filesystem: fs.FileSystem, path: str, name: str) -> tuple[str, bool
     if gzipped:
         try:
             head = isal_zlib.decompressobj(wbits=31).decompress(head, 4096)
-        except isal_zlib.error as error:
+        except BAD_GZIP as error:
             raise InputError(f"{name} is not a valid gzip file: {error}") from error
     if head.startswith(b"PAR1") and not gzipped:
         return "parquet", False

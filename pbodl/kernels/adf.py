@@ -1,6 +1,6 @@
 """Assumed density filtering of one weight (PBODL eq. 6, eq. 7), its guards, and decay towards the prior (PBODL eq. 28).
 
-Bayes' rule (PBODL eq. 5) would give a posterior that is no Gaussian; the update keeps its mean and variance, and goes on with those.
+Bayes' rule (PBODL eq. 5) would give a posterior that is no Gaussian; the update keeps its mean and variance, and goes on with them.
 
 Letters: (m, v) the weight's mean and variance; dm, dv the derivatives of log Z by them.
     m' = m + v dm                     v' = v - v² h,   h = dm² - 2 dv

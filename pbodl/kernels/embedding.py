@@ -23,8 +23,9 @@ MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 S16, S27, S30, S31, S32, S48 = (np.uint64(n) for n in (16, 27, 30, 31, 32, 48))
 LOW_16 = np.uint64(0xFFFF)
+SMALLEST_FORGETTING = 1e-4  # half-lives that a step of decay waits for: float32 would lose the many smaller ones of a frequent row
 DRAW_CENTRE = 2.0 * 65535.0
-DRAW_SCALE = 1.0 / 37837.22743105355  # √(4 (65536² - 1)/12)
+DRAW_SCALE = 1.0 / 37837.22723720648  # √(4 (65536² - 1)/12)
 
 
 class Rows(NamedTuple):
@@ -34,8 +35,8 @@ class Rows(NamedTuple):
     variance: np.ndarray
     linear_mean: np.ndarray  # float32 (rows, 1); (0, 1) without the linear term
     linear_variance: np.ndarray
-    last_seen: np.ndarray  # float64 (rows,): the clock when the row was last learned from
-    count: np.ndarray  # uint32 (rows,): how many samples it was learned from
+    last_seen: np.ndarray  # float64 (rows,): the clock when it was last learned from; with decay, up to which it is decayed
+    count: np.ndarray  # type: ignore[assignment]  # uint32 (rows,): how many samples it was learned from; hides tuple.count
 
 
 class RowPrior(NamedTuple):
@@ -74,7 +75,7 @@ def mix(h):
 
 @inlined
 def standard_draw(seed, key, k):
-    """A draw with mean 0 and variance 1, a pure function of three uint64: the sum of four uniforms, integers up to the last step."""
+    """A draw with mean 0 and variance 1, a pure function of three uint64: the sum of four uniforms, integers to the last step."""
     h = mix(key ^ mix(seed + (k + np.uint64(1)) * GOLDEN))
     total = (h & LOW_16) + ((h >> S16) & LOW_16) + ((h >> S32) & LOW_16) + (h >> S48)
     return np.float32((np.float64(total) - DRAW_CENTRE) * DRAW_SCALE)
@@ -96,18 +97,21 @@ def initialise_rows(rows, keys, fields, start, prior):
 
 @inlined
 def kept_share(elapsed, half_life):
-    """The share of the likelihood's part that is left after `elapsed`: 2^(-elapsed/half_life)."""
-    return np.float32(2.0 ** (-elapsed / half_life)) if elapsed > 0.0 else ONE
+    """The share of the likelihood's part that is left after `elapsed`: 2^(-elapsed/half_life), and all of it for a while."""
+    return np.float32(2.0 ** (-elapsed / half_life)) if elapsed > SMALLEST_FORGETTING * half_life else ONE
 
 
 @jit
 def forget_rows(rows, features, sample, now, prior, forgetting):
-    """Bring the decay of a sample's rows up to the clock `now`. MODIFIES: rows."""
+    """Bring the decay of a sample's rows up to the clock `now`; a row never learned has nothing to forget. MODIFIES: rows."""
     for j in range(features.indptr[sample], features.indptr[sample + 1]):
         r, field = features.rows[j], features.fields[j]
+        if rows.count[r] == 0:
+            rows.last_seen[r] = now
         kept = kept_share(now - rows.last_seen[r], forgetting.half_life)
         if kept == ONE:
             continue
+        rows.last_seen[r] = now
         for d in range(rows.mean.shape[1]):
             rows.mean[r, d], rows.variance[r, d] = decay(
                 rows.mean[r, d], rows.variance[r, d], prior.variance[field], kept, forgetting.also_mean
@@ -180,7 +184,7 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
 
 
 @inlined
-def embedding_backward(rows, features, sample, now, dm_x, dv_x, dm_linear, dv_linear, power, cap, rejected):
+def embedding_backward(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, rejected):
     """Update the rows of a sample's features. MODIFIES: rows, rejected[0] (embeddings) and rejected[1] (linear term)."""
     m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
     last_seen, count = rows.last_seen, rows.count
@@ -197,7 +201,8 @@ def embedding_backward(rows, features, sample, now, dm_x, dv_x, dm_linear, dv_li
             m_l[r, 0], v_l[r, 0], no = adf_update(m_l[r, 0], v_l[r, 0], x * dm_linear, x2 * dv_linear, power, cap)
             bad_linear += no
         count[r] += np.uint32(1)
-        last_seen[r] = now
+        if not forgets:  # else `forget_rows` keeps this clock
+            last_seen[r] = now
     rejected[0] += int(bad)
     rejected[1] += int(bad_linear)
 

@@ -9,7 +9,9 @@ erratum E3: the printed FM variance adds the variances of the pairs as if they w
 and as cheap, with S = Σ m, V = Σ v, T = Σ_j v_j (S - m_j):
     m = ½ [S² - Σ m²]                             v = Σ_i v_i (S - m_i)² + ½ [V² - Σ v²]
     ∂m/∂m_i = S - m_i      ∂v/∂v_i = (S - m_i)² + V - v_i      ∂v/∂m_i = 2 (T - v_i (S - m_i))
-As printed, with q = m² + v:  v = ½ [(Σq)² - Σq²] - ½ [(Σm²)² - Σm⁴].
+As printed, with q = m² + v:  v = ½ [(Σq)² - Σq²] - ½ [(Σm²)² - Σm⁴]. Multiplied out, this is, with Q = Σ m²,
+    v = Σ_i v_i (Q - m_i²) + ½ [V² - Σ v²]        ∂v/∂v_i = Q - m_i² + V - v_i       ∂v/∂m_i = 2 m_i (V - v_i)
+which does not subtract large numbers: the printed form loses every digit, and its sign, where v ≪ m².
 """
 
 
@@ -64,18 +66,18 @@ def sum_backward(n, dm_z, dv_z, dm_x, dv_x):
 
 @inlined
 def fm_forward(m_x, v_x, members, n, g, mode, sums, m_z, v_z):
-    """Add the FM of n member features to z_0. MODIFIES: m_z, v_z; and for backward: sums (3, K), with S, V, T or Σm, Σq, Σm²."""
+    """Add the FM of n member features to z_0. MODIFIES: m_z, v_z; and for backward: sums (3, K), with S, V, T (as printed: Q)."""
     dim = m_x.shape[2]
     for k in range(dim):
         sums[0, k] = ZERO
         sums[1, k] = ZERO
         sums[2, k] = ZERO
+    for j in range(n):
+        i = members[j]
+        for k in range(dim):
+            sums[0, k] += m_x[i, g, k]
+            sums[1, k] += v_x[i, g, k]
     if mode == EXACT:
-        for j in range(n):
-            i = members[j]
-            for k in range(dim):
-                sums[0, k] += m_x[i, g, k]
-                sums[1, k] += v_x[i, g, k]
         for j in range(n):
             i = members[j]
             for k in range(dim):
@@ -88,17 +90,13 @@ def fm_forward(m_x, v_x, members, n, g, mode, sums, m_z, v_z):
         for j in range(n):
             i = members[j]
             for k in range(dim):
-                m = m_x[i, g, k]
-                sums[0, k] += m
-                sums[1, k] += m * m + v_x[i, g, k]
-                sums[2, k] += m * m
+                sums[2, k] += m_x[i, g, k] * m_x[i, g, k]
         for j in range(n):
             i = members[j]
             for k in range(dim):
-                m = m_x[i, g, k]
-                q = m * m + v_x[i, g, k]
+                m, v = m_x[i, g, k], v_x[i, g, k]
                 m_z[k] += HALF * m * (sums[0, k] - m)
-                v_z[k] += HALF * (q * (sums[1, k] - q) - m * m * (sums[2, k] - m * m))
+                v_z[k] += v * (max(sums[2, k] - m * m, ZERO) + HALF * (sums[1, k] - v))
 
 
 @inlined
@@ -114,9 +112,9 @@ def fm_backward(m_x, v_x, members, n, g, mode, sums, dm_z, dv_z, dm_x, dv_x):
                 dm_x[i, g, k] = dm_z[k] * rest + dv_z[k] * TWO * (sums[2, k] - v * rest)
                 dv_x[i, g, k] = dv_z[k] * (rest * rest + sums[1, k] - v)
             else:
-                others = sums[1, k] - (m * m + v)
-                dm_x[i, g, k] = dm_z[k] * rest + dv_z[k] * TWO * m * (others - (sums[2, k] - m * m))
-                dv_x[i, g, k] = dv_z[k] * others
+                v_rest = sums[1, k] - v
+                dm_x[i, g, k] = dm_z[k] * rest + dv_z[k] * TWO * m * v_rest
+                dv_x[i, g, k] = dv_z[k] * (max(sums[2, k] - m * m, ZERO) + v_rest)
 
 
 def width(op: int, dim: int, n_fields: int) -> int:

@@ -1,14 +1,14 @@
 """The whole network, one line a layer: features -> embedding -> operation -> dense + ReLU ... -> dense -> probit (PBODL §2.1).
 
-`learn_batch` goes sample by sample: forward, gradients of log Z backward, ADF update of every weight (PBODL eq. 6, eq. 7, eq. 8), next
-sample. `predict_batch` only goes forward, BLOCK samples side by side.
+`learn_batch` goes sample by sample: forward, gradients of log Z back, ADF update of every weight (PBODL eq. 6, eq. 7, eq. 8), next
+one. `predict_batch` only goes forward, BLOCK samples side by side.
 
 Shapes: L dense layers, layer l from sizes[l] to sizes[l+1] units; sizes[0] is the width of z_0, sizes[L] = 1. Weights of all
 layers stand in one padded array (L, widest out, widest in + 1), so that one compiled kernel serves every depth.
 
 erratum E8: the last layer is linear; z_L enters the probit without a ReLU.
-Without hidden layers z_L is the sum of z_0 plus the bias (sizes = [0, 1]): the sum operation is then linear probit regression, and FM
-is the factorisation machine itself.
+Without hidden layers z_L is the sum of z_0 plus the bias (sizes = [0, 1]): the sum operation is then linear probit regression, and
+FM is the factorisation machine itself.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from pbodl._jit import inlined, jit
 from pbodl.kernels.adf import decay
 from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward, dense_forward_block
-from pbodl.kernels.embedding import embedding_backward, embedding_forward, embedding_preview, forget_rows
+from pbodl.kernels.embedding import embedding_backward, embedding_forward, embedding_preview, forget_rows, kept_share
 from pbodl.kernels.ffm import ffm_backward, ffm_forward
 from pbodl.kernels.interaction import (
     CONCAT,
@@ -32,12 +32,11 @@ from pbodl.kernels.interaction import (
     sum_backward,
     sum_forward,
 )
-from pbodl.kernels.normal import ZERO
+from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.probit import probit_backward, probit_forward
 from pbodl.kernels.relu import relu_backward, relu_forward
 
 REJECTED_EMBEDDING, REJECTED_LINEAR, REJECTED_DENSE = 0, 1, 2
-SMALLEST_FORGETTING = 1e-4  # dense layers are decayed in steps of this many half-lives, not at every sample
 
 
 class Dense(NamedTuple):
@@ -45,7 +44,7 @@ class Dense(NamedTuple):
 
     mean: np.ndarray  # float32 (L, widest out, widest in + 1)
     variance: np.ndarray
-    last_seen: np.ndarray  # float64 (1,): the clock up to which they are decayed
+    last_seen: np.ndarray  # float64 (1,): the clock up to which they are decayed; 0 if they were never learned
     prior_variance: np.float32
 
 
@@ -188,8 +187,9 @@ def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
         if l < top:
             relu_backward(w.m_z[l + 1], w.above[l], w.below[l], w.ratio[l], n_out, w.dm[l + 1], w.dv[l + 1])
         rejected += dense_backward(
-            dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out, w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l]
-        )
+            dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out,
+            w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l],
+        )  # fmt: skip
     if shape.sizes[0] == 0:
         for i in range(shape.width):
             w.dm[0, i], w.dv[0, i] = dm_top, dv_top
@@ -198,11 +198,12 @@ def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
 
 @jit
 def forget_dense(dense, shape, now, forgetting):
-    """Bring the dense layers' decay up to the clock `now`. MODIFIES: dense."""
-    elapsed = now - dense.last_seen[0]
-    if forgetting.half_life <= 0.0 or elapsed <= SMALLEST_FORGETTING * forgetting.half_life:
+    """Bring the dense layers' decay up to the clock `now`; never learned, they have nothing to forget. MODIFIES: dense."""
+    if dense.last_seen[0] == 0.0:
+        dense.last_seen[0] = now
+    kept = kept_share(now - dense.last_seen[0], forgetting.half_life)
+    if kept == ONE:
         return
-    kept = np.float32(2.0 ** (-elapsed / forgetting.half_life))
     for l in range(len(shape.sizes) - 1):  # noqa: E741
         for o in range(shape.sizes[l + 1]):
             for i in range(shape.sizes[l] + 1):
@@ -216,10 +217,11 @@ def forget_dense(dense, shape, now, forgetting):
 def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, rejected):
     """Learn samples one after the other. MODIFIES: rows, dense; mean, variance of z_L before each sample was learned; rejected."""
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
+    forgets = forgetting.half_life > 0.0
     m_x, v_x = flat(w.m_x), flat(w.v_x)
     dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
     for sample in range(len(clicks)):
-        if forgetting.half_life > 0.0:
+        if forgets:
             forget_dense(dense, shape, clock[sample], forgetting)
             forget_rows(rows, features, sample, clock[sample], prior, forgetting)
         m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
@@ -232,7 +234,7 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
         dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
         rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w)
-        embedding_backward(rows, features, sample, clock[sample], dm_x, dv_x, dm, dv, power, cap, rejected)
+        embedding_backward(rows, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, rejected)
 
 
 @jit
@@ -243,7 +245,8 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
     widest = w.m_z.shape[1]
     m_z, v_z = np.zeros((widest, BLOCK), np.float32), np.zeros((widest, BLOCK), np.float32)
     m_a, v_a = np.empty((widest, BLOCK), np.float32), np.empty((widest, BLOCK), np.float32)
-    above, below, ratio = np.empty(widest * BLOCK, np.float32), np.empty(widest * BLOCK, np.float32), np.empty(widest * BLOCK, np.float32)
+    above, below = np.empty(widest * BLOCK, np.float32), np.empty(widest * BLOCK, np.float32)
+    ratio = np.empty(widest * BLOCK, np.float32)
     top = len(shape.sizes) - 2
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)

@@ -51,5 +51,6 @@ def relu_backward(m_z, above, below, ratio, n, dm, dv):
         by_mean, by_variance = dm[i], dv[i]
         dm_a = by_mean * above[i] + by_variance * TWO * m_z[i] * below[i]
         dv_a = by_mean * HALF * ratio[i] + by_variance * (above[i] - m_z[i] * ratio[i])
-        dm[i] = dm_a if abs(dm_a) > NEGLIGIBLE else ZERO
-        dv[i] = dv_a if abs(dv_a) > NEGLIGIBLE else ZERO
+        # In this order NaN stays NaN, and the guards below reject and count it.
+        dm[i] = ZERO if abs(dm_a) <= NEGLIGIBLE else dm_a
+        dv[i] = ZERO if abs(dv_a) <= NEGLIGIBLE else dv_a

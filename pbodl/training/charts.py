@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pbodl.training.scales import Scale, chance_scale, moment, number_scale, thousands, time_scale
 
-WIDTH, HEIGHT, SQUARE = 720, 300, 400
+WIDTH, LOW, HIGH = 520, 290, 370  # pixels of a chart; a line or bar chart is low, a calibration plot high
 TOP, BOTTOM, RIGHT = 14, 46, 20
 COLOURS = 8
 MOST_POINTS = 600  # of a line; more would fall on the same pixels
@@ -53,10 +53,10 @@ def line_chart(
         return _nothing(title)
     xs = [x for _, one in drawn for x in one.x]
     x_scale = (time_scale if in_time else number_scale)(min(xs), max(xs))
-    frame = _frame(x_scale, number_scale(*_range([one for _, one in drawn])), WIDTH, HEIGHT)
+    frame = _frame(x_scale, number_scale(*_range([one for _, one in drawn])), WIDTH, LOW)
     marks = "".join(_line(one, colour, frame, in_time) for colour, one in drawn)
     legend = [(one.name, colour, one.faint) for colour, one in drawn]
-    return _figure(title, _svg(frame, marks, WIDTH, HEIGHT, title, x_label, y_label), legend, note)
+    return _figure(title, _svg(frame, marks, WIDTH, LOW, title, x_label, y_label), legend, note)
 
 
 def calibration_plot(title: str, models: Mapping[str, Sequence[tuple[float, float, float]]], note: str = "") -> str:
@@ -69,14 +69,14 @@ def calibration_plot(title: str, models: Mapping[str, Sequence[tuple[float, floa
     if not values:
         return _nothing(title)
     scale = chance_scale(min(values) / 1.5, 1.0 - (1.0 - max(values)) / 1.5)
-    frame = _frame(scale, scale, SQUARE, SQUARE)
+    frame = _frame(scale, scale, WIDTH, HIGH)
     (x0, y0), (x1, y1) = frame.at(scale.low, scale.low), frame.at(scale.high, scale.high)
     marks = f'<line class="ideal" x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}"/>'
     for colour, points in enumerate(shown.values()):
         heaviest = max((weight for weight, *_ in points), default=1.0)
         marks += "".join(_group(point, heaviest, colour, frame) for point in points)
     legend = [(name, colour, False) for colour, name in enumerate(shown)]
-    svg = _svg(frame, marks, SQUARE, SQUARE, title, "predicted CTR", "observed CTR")
+    svg = _svg(frame, marks, WIDTH, HIGH, title, "predicted CTR", "observed CTR")
     return _figure(title, svg, legend if len(shown) > 1 else [], note)
 
 
@@ -89,7 +89,7 @@ def bar_chart(
     if not values:
         return _nothing(title)
     slots = Scale(0.0, float(len(labels)), [(place + 0.5, label) for place, label in enumerate(labels)])
-    frame = _frame(slots, number_scale(min(0.0, *values), max(0.0, *values) * 1.08), WIDTH, HEIGHT)
+    frame = _frame(slots, number_scale(min(0.0, *values), max(0.0, *values) * 1.08), WIDTH, LOW)
     width = min(0.7 / len(models), 0.35)
     marks = ""
     for colour, (name, column) in enumerate(models.items()):
@@ -98,7 +98,7 @@ def bar_chart(
                 left = place + 0.5 + (colour - len(models) / 2) * width
                 marks += _bar(left, width, value, f"{value:.{digits}f}", f"{name}, {labels[place]}", colour, frame)
     legend = [(name, colour, False) for colour, name in enumerate(models)]
-    svg = _svg(frame, marks, WIDTH, HEIGHT, title, x_label, y_label)
+    svg = _svg(frame, marks, WIDTH, LOW, title, x_label, y_label)
     return _figure(title, svg, legend if len(models) > 1 else [], note)
 
 
@@ -119,11 +119,11 @@ def _thinned(series: Series) -> Series:
 
 
 def _range(series: Sequence[Series]) -> tuple[float, float]:
-    """What the y axis covers: all of the lines, but of the faint ones not the most extreme twentieth."""
+    """What the y axis covers: all of the lines, but of the faint ones not the most extreme tenth at either end."""
     values: list[float] = []
     for one in series:
         known = sorted(y for y in one.y if y is not None)
-        cut = len(known) // 40 if one.faint and len(series) > 1 else 0
+        cut = len(known) // 10 if one.faint and len(series) > 1 else 0
         values += known[cut : len(known) - cut]
     low, high = min(values), max(values)
     room = 0.06 * (high - low) or 0.02 * abs(high) or 1.0
@@ -198,7 +198,7 @@ def _svg(frame: Frame, marks: str, width: float, height: float, title: str, x_la
     axes += f'<text class="name" x="{(left + right) / 2:.1f}" y="{height - 6:.1f}" text-anchor="middle">{escape(x_label)}</text>'
     axes += f'<text class="name" transform="translate(14 {middle:.1f}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
     # An inner <svg> cuts off what is drawn beyond the plot; a little more room lets marks on the edge stay whole.
-    box = (left - 6, top - TOP, right - left + 12, bottom - top + TOP + 6)
+    box = (left - 6, top - TOP, right - left + 12, bottom - top + TOP + 3)
     inner = 'x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"'.format(*box)
     view = " ".join(f"{number:.1f}" for number in box)
     return (

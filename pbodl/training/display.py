@@ -5,26 +5,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from pbodl.training.online import Status
 
 LABELS = {"auc": "AUC", "log_loss": "log loss", "ne": "normalised entropy", "calibration": "calibration", "ctr": "CTR"}
 
-console = Console(file=sys.stderr, highlight=False)
+OTHER = "(other)"  # the slice of all values that are not frequent
+
+# A log file has no width of its own.
+console = Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else 120)
 
 
 def bar(description: str = "{task.description}") -> Progress:
-    """A progress bar with time gone, time left, and a text of figures."""
+    """A progress bar with the time left, and a text of figures."""
     return Progress(
         TextColumn(description),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=16),
         TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.fields[text]}"),
         console=console,
     )
@@ -47,17 +50,26 @@ class TrainingBar:
     def show(self, status: Status, total: int | None, rate: float) -> None:
         figures = status.figures
         text = (
-            f"{status.rows:,} rows  {rate:,.0f}/s  AUC {figures.auc:.4f}  log loss {figures.log_loss:.4f}  "
+            f"{status.rows:,} rows {rate:,.0f}/s  AUC {figures.auc:.4f}  log loss {figures.log_loss:.4f}  "
             f"NE {figures.ne:.4f}  calibration {figures.calibration:.3f}"
         )
         self._progress.update(self._task, completed=status.rows, total=total, text=text)
 
 
+def plain_table(title: str, first: str, others: Sequence[str]) -> Table:
+    """An empty table: one column on the left, the others on the right; narrow, so that it fits a terminal."""
+    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(escape(first), overflow="fold")
+    for name in others:
+        table.add_column(escape(name), justify="right")
+    return table
+
+
 def periods_table(title: str, lines: Sequence[Mapping[str, Any]], in_time: bool) -> Table:
     """The figures of each period, and the same on new ads."""
-    table = Table(title=title, title_justify="left")
-    for name in ("from", "rows", "CTR", "AUC", "log loss", "NE", "calibration", "new: rows", "new: AUC", "new: log loss"):
-        table.add_column(name, justify="right")
+    table = plain_table(
+        title, "from", ("rows", "CTR", "AUC", "log loss", "NE", "calibration", "new ads", "new: AUC", "new: log loss")
+    )
     for line in lines:
         new = line.get("new_ads", {})
         table.add_row(
@@ -70,26 +82,24 @@ def periods_table(title: str, lines: Sequence[Mapping[str, Any]], in_time: bool)
 
 def evaluation_tables(figures: Mapping[str, Any]) -> list[Table]:
     """The figures of an evaluation: overall with their intervals, by day, and by slice."""
-    overall = Table(title=f"{figures['model']}, frozen, {figures['rows']:,} rows", title_justify="left")
-    for name in ("figure", "value", "95 % interval"):
-        overall.add_column(name, justify="left" if name == "figure" else "right")
+    overall = plain_table(f"{figures['model']}, frozen, {figures['rows']:,} rows", "figure", ("value", "95 % interval"))
     for name in ("auc", "log_loss", "ne", "calibration", "ctr"):
         overall.add_row(LABELS[name], number(figures[name]), _interval(figures, name))
     tables = [overall]
     if figures["days"]:
-        lines = [(moment(line["start"], True)[:10], line) for line in figures["days"]]
+        lines = [(moment(line["start"], True), line) for line in figures["days"]]
         tables.append(_slices_table("by day", "day", lines))
     if "slices" in figures:
         lines = [(line["value"], line) for line in figures["slices"]]
-        tables.append(_slices_table(f"by {figures['by']}", figures["by"], lines))
+        title = f"by {figures['by']}"
+        if lines[-1][0] == OTHER:
+            title += f": the {len(lines) - 1} most frequent values, all others together"
+        tables.append(_slices_table(title, figures["by"], lines))
     return tables
 
 
 def _slices_table(title: str, first: str, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column(escape(first))
-    for name in ("rows", "CTR", "AUC", "95 % interval", "log loss", "95 % interval", "NE", "calibration"):
-        table.add_column(name, justify="right")
+    table = plain_table(title, first, ("rows", "CTR", "AUC", "95 % interval", "log loss", "95 % interval", "NE", "calibration"))
     for name, line in lines:
         table.add_row(
             escape(name), f"{line['rows']:,}", number(line["ctr"]), number(line["auc"]), _interval(line, "auc"),
@@ -109,7 +119,8 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def moment(start: float, in_time: bool) -> str:
-    """The start of a period: date and hour, or the row."""
+    """The start of a period: date and hour (the date alone at midnight), or the row."""
     if not in_time:
         return f"row {start:,.0f}"
-    return datetime.datetime.fromtimestamp(start, datetime.UTC).strftime("%Y-%m-%d %H:%M")
+    then = datetime.datetime.fromtimestamp(start, datetime.UTC)
+    return then.strftime("%Y-%m-%d" if start % 86400.0 == 0 else "%Y-%m-%d %H:%M")

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from pbodl.data.readers import Chunk
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
+from pbodl.training.display import OTHER
 from pbodl.training.metrics import StreamMetrics
 from pbodl.training.novelty import DAY
 from pbodl.training.tracker import plain
 
 MOST_SLICES = 50
 SETTLED = 1_000_000  # rows after which it is decided which values are the most frequent
-OTHER, MISSING = "(other)", "(missing)"
+MISSING = "(missing)"
 Floats = NDArray[np.float64]
 
 

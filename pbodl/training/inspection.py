@@ -63,7 +63,7 @@ def feature(run: str | Path, text: str) -> dict[str, Any]:
         place = model.schema.field_index(name)
         found |= {"count": 0, "variance_left": 1.0 if weights.parts else None}
         found["parts"] = {part: {"prior_variance": g.prior[place].tolist()} for part, g in weights.parts.items()}
-        found["nearest"] = _similar(text, names)
+        found["nearest"] = _similar(name, value, names)
         return found
     left = weights.variance_left()
     found |= _feature_line(model, weights, row, left, names) | {"feature": text}
@@ -105,8 +105,7 @@ def _feature_line(model: Model, weights: Weights, row: int, left: np.ndarray | N
     return line
 
 
-def _similar(text: str, names: NameStore | None) -> list[str]:
-    if names is None:
-        return []
-    prefix = text.partition("=")[0] + "="
-    return difflib.get_close_matches(text, [name for name in names.names() if name.startswith(prefix)], n=3)
+def _similar(field: str, value: str, names: NameStore | None) -> list[str]:
+    """Values of the field that the model has seen and that look alike."""
+    values = [] if names is None else [name.partition("=")[2] for name in names.names() if name.startswith(f"{field}=")]
+    return [f"{field}={close}" for close in difflib.get_close_matches(value, values, n=3)]

@@ -6,7 +6,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from pbodl.training.display import number
+from pbodl.training.display import number, plain_table
 
 Found = Mapping[str, Any]
 
@@ -38,7 +38,7 @@ def _overview(found: Found) -> list[Table]:
 
 def _feature(found: Found) -> list[Table]:
     left = found.get("variance_left")
-    facts = [["key", found["key"]], ["count", f"{found['count']:,}"]]
+    facts = [["model", found["model"]], ["key", found["key"]], ["count", f"{found['count']:,}"]]
     if found["seen"]:
         facts.append(["last seen", found["when"]])
     else:
@@ -49,7 +49,7 @@ def _feature(found: Found) -> list[Table]:
         facts.append(["variance left", number(left, 4)])
     for name, values in found.get("numbers", {}).items():
         facts.append([name, ", ".join(f"{value:.6g}" for value in values)])
-    shown = [_table(f"{found['feature']} in a {found['model']} model", ["what", "value"], facts)]
+    shown = [_table(found["feature"], ["what", "value"], facts)]
     if found["seen"] and found["parts"]:
         rows = []
         for part, values in found["parts"].items():
@@ -86,9 +86,7 @@ SHOWN_AS: dict[str, Callable[[Found], list[Table]]] = {"overview": _overview, "f
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=escape(title), title_justify="left")
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place == 0 else "right")
+    table = plain_table(title, columns[0], columns[1:])
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     return table

@@ -34,7 +34,7 @@ class NameStore:
     >>> store = NameStore(Schema(label="click", fields=[Field("ad"), Field("price", kind="number")]))
     >>> store.add(pa.table({"ad": ["a", "b", "a"], "price": [3.0, None, 12.5]}))
     >>> sorted(store.names())
-    ['ad=(missing)', 'ad=a', 'ad=b', 'price=(missing)', 'price=11.7 to 14', 'price=3 to 3.76']
+    ['ad=(missing)', 'ad=a', 'ad=b', 'price=(missing)', 'price=12.5 to 15', 'price=3 to 3.76']
     >>> store.name(hash_value("ad", "b"))
     'ad=b'
     """

@@ -17,9 +17,9 @@ main { max-width: 1080px; margin: 0 auto; padding: 32px 20px 64px; }
 h1 { font-size: 26px; margin: 0; line-height: 1.25; }
 h2 { font-size: 18px; margin: 36px 0 12px; }
 .lead { color: var(--muted); margin: 4px 0 24px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(128px, 1fr)); gap: 12px; }
 .tile, figure, .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
-.tile { padding: 12px 16px; }
+.tile { padding: 12px 14px; }
 .tile b { display: block; font-size: 22px; font-variant-numeric: tabular-nums; font-weight: 650; }
 .tile span { color: var(--muted); font-size: 13px; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 16px; align-items: start; }
@@ -32,7 +32,7 @@ svg text.value { fill: var(--ink); }
 .grid { stroke: var(--rule); } .axis { stroke: var(--muted); stroke-opacity: .6; }
 .ideal { stroke: var(--muted); stroke-dasharray: 4 4; }
 .line { fill: none; stroke: var(--c); stroke-width: 2.2; stroke-linejoin: round; stroke-linecap: round; }
-.faint .line { stroke-width: 1; stroke-opacity: .45; }
+.faint .line { stroke-width: 1; stroke-opacity: .35; }
 .dashed .line { stroke-dasharray: 6 4; }
 circle { fill: var(--c); } .group { fill-opacity: .75; } .reach { stroke: var(--c); stroke-opacity: .5; } .bar { fill: var(--c); }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; font-size: 13px; color: var(--muted); }

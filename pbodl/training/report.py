@@ -9,9 +9,10 @@ from pbodl.training.charts import Series, bar_chart, calibration_plot, line_char
 from pbodl.training.config import Config, to_toml
 from pbodl.training.display import moment, number
 from pbodl.training.page import charts, page, section, table, tiles, write_page
+from pbodl.training.scales import thousands
 from pbodl.training.tracker import POINTS, Tracker
 
-COLUMNS = ("from", "rows", "CTR", "AUC", "log loss", "NE", "calibration", "new ads: rows", "AUC", "log loss")
+COLUMNS = ("from", "rows", "CTR", "AUC", "log loss", "NE", "calibration", "new ads: rows", "new ads: AUC", "new ads: log loss")
 
 
 def write_report(folder: Path, config: Config, summary: Mapping[str, Any], tracker: Tracker) -> Path:
@@ -42,27 +43,36 @@ def _figures(summary: Mapping[str, Any]) -> dict[str, str]:
     return {
         "AUC": number(summary["auc"]),
         "log loss": number(summary["log_loss"]),
-        "normalised entropy": number(summary["ne"]),
+        "NE": number(summary["ne"]),
         "calibration": number(summary["calibration"], 3),
         "CTR": f"{100 * summary['ctr']:.2f} %" if summary["ctr"] is not None else "–",
-        "AUC on new ads": number(new["auc"]),
-        "log loss on new ads": number(new["log_loss"]),
+        "new ads: AUC": number(new["auc"]),
+        "new ads: log loss": number(new["log_loss"]),
     }
 
 
 def _curve(config: Config, tracker: Tracker, periods: Sequence[Mapping[str, Any]], figure: str) -> str:
     period = config.training.period(config.schema)
     name = {"auc": "AUC", "log_loss": "log loss"}[figure]
-    span = config.training.every or ("day" if not period.in_rows else "100k rows")
     points = tracker.curve()
     middles = [line["start"] + period.amount / 2 for line in periods]
     short = [point["start"] + period.amount / POINTS / 2 for point in points]
     series = [
-        Series(f"each 1/{POINTS} of that", short, [point[figure] for point in points], faint=True, colour=0),
-        Series(f"each {span}", middles, [line[figure] for line in periods], colour=0),
+        Series(_each(period.amount / POINTS, period.in_rows), short, [point[figure] for point in points], faint=True, colour=0),
+        Series(_each(period.amount, period.in_rows), middles, [line[figure] for line in periods], colour=0),
         Series("new ads", middles, [line["new_ads"][figure] for line in periods], colour=1),
     ]
     return line_chart(f"{name}, progressive", series, "rows" if period.in_rows else "time (UTC)", name, not period.in_rows)
+
+
+def _each(amount: float, in_rows: bool) -> str:
+    """What a point of a curve covers, in words."""
+    if in_rows:
+        return f"each {thousands(amount)} rows"
+    for seconds, name in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if amount >= seconds:
+            return f"each {name}" if amount == seconds else f"each {amount / seconds:.3g} {name}s"
+    return f"each {amount:.3g} seconds"
 
 
 def _cells(line: Mapping[str, Any], in_time: bool) -> list[str]:

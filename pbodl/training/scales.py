@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 HOUR, DAY = 3600.0, 86400.0
 TIME_STEPS = [n * HOUR for n in (0.25, 1, 3, 6, 12)] + [n * DAY for n in (1, 2, 7, 14, 28, 91, 364)]
-CHANCES = (1e-5, 1e-4, 1e-3, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99, 0.999)
+CHANCES = (1e-5, 1e-4, 1e-3, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99, 0.999)
 MOST_TICKS = 8
 
 
@@ -44,7 +44,8 @@ def number_scale(low: float, high: float, most: int = 6) -> Scale:
 def time_scale(low: float, high: float) -> Scale:
     """An axis of epoch seconds, with ticks at whole hours or days (UTC)."""
     low, high = _apart(low, high)
-    step = next((step for step in TIME_STEPS if (high - low) / step <= MOST_TICKS), TIME_STEPS[-1])
+    years = TIME_STEPS[-1] * math.ceil((high - low) / TIME_STEPS[-1] / MOST_TICKS)
+    step = next((step for step in TIME_STEPS if (high - low) / step <= MOST_TICKS), years)
     values = [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
     return Scale(low, high, [(value, _tick(value, step)) for value in values])
 
@@ -53,7 +54,7 @@ def chance_scale(low: float, high: float) -> Scale:
     """An axis of probabilities by their log-odds, so that one in a thousand and one in two are both seen well.
 
     >>> [label for _, label in chance_scale(0.02, 0.6).ticks]
-    ['3 %', '10 %', '20 %', '30 %', '50 %']
+    ['3 %', '10 %', '30 %', '50 %']
     """
     ticks = [(chance, f"{100 * chance:.3g} %") for chance in CHANCES if low <= chance <= high]
     return Scale(low, high, ticks, log_odds)

@@ -22,7 +22,7 @@ from pbodl.data.readers import open_log
 from pbodl.errors import InputError
 from pbodl.models.clock import parse_duration
 from pbodl.training.config import Config, check_config, to_tables
-from pbodl.training.display import bar
+from pbodl.training.display import bar, plain_table
 from pbodl.training.metrics import CLIP
 from pbodl.training.online import learn_rows, new_model
 
@@ -33,10 +33,10 @@ HALF_LIVES_IN_ROWS = (None, "30M rows", "10M rows", "3M rows", "1M rows", "300k 
 Grid = dict[str, Sequence[Any]]
 
 _DEEP: Grid = {
-    "model.prior.linear": (0.003, 0.006, 0.01, 0.02, 0.04, 0.08),
-    "model.prior.embedding": (0.01, 0.03, 0.06, 0.1, 0.2, 0.4),
+    "model.prior.linear": (0.004, 0.0075, 0.015, 0.03, 0.06, 0.12),
+    "model.prior.embedding": (0.006, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4),
     "training.half_life": HALF_LIVES,
-    "model.prior.dense": (0.01, 0.02, 0.05, 0.1, 0.2),
+    "model.prior.dense": (0.0125, 0.025, 0.05, 0.1, 0.2),
     "model.dim": (4, 8, 16, 32),
 }
 _BATCH: Grid = {
@@ -102,13 +102,17 @@ def read_first(config: Config, paths: Sequence[str], rows: int) -> list[Batch]:
 
 
 def tune(
-    config: Config, batches: Sequence[Batch], trials: int = 12, watch: Callable[[int, float], None] = lambda rows, best: None
+    config: Config,
+    batches: Sequence[Batch],
+    trials: int = 12,
+    watch: Callable[[int, float], None] = lambda rows, best: None,
+    keys: Sequence[str] | None = None,
 ) -> list[Trial]:
     """Try up to `trials` settings on labelled batches, `config` itself first; the results, the best first.
 
-    `watch` is told the rows learned by all trials so far, and the best log loss.
+    `watch` is told the rows learned by all trials so far, and the best log loss. With `keys`, only these are varied.
     """
-    grid = grid_of(config)
+    grid = {key: axis for key, axis in grid_of(config).items() if keys is None or key in keys}
     search = _Search([len(axis) for axis in grid.values()], _place(config, grid))
     results: list[Trial] = []
     learned = [0]
@@ -257,10 +261,9 @@ class _Search:
 
 def results_table(results: Sequence[Trial]) -> Table:
     """All trials, the best first, with the values they had."""
-    table = Table(title=f"{results[0].config.kind}: progressive log loss of {len(results)} settings", title_justify="left")
     keys = list(results[0].values)
-    for name in ("log loss", "gain", *(key.removeprefix("model.").removeprefix("training.") for key in keys)):
-        table.add_column(name, justify="right")
+    names = [key.removeprefix("model.").removeprefix("training.") for key in keys]
+    table = plain_table(f"{results[0].config.kind}: progressive log loss of {len(results)} settings", "log loss", ["gain", *names])
     given = next((trial.log_loss for trial in results if trial.given), results[0].log_loss)
     best = results[0]
     for trial in results:

@@ -33,7 +33,7 @@ def test_recalibration_keeps_the_ends_and_the_order() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -0.5, 1.01, float("nan"), "auto"])
 def test_rates_outside_are_refused(rate: float | str) -> None:
-    with pytest.raises(InputError, match="negative_rate is .*; it must be above 0 and at most 1"):
+    with pytest.raises(InputError, match=r"negative_rate is .*; it must be above 0 and at most 1"):
         check_rate(rate)
 
 
@@ -99,6 +99,7 @@ def test_kept_rows_of_a_batch() -> None:
     ref = from_data(SCHEMA, [row for row, keep in zip(rows, kept, strict=True) if keep], labelled=True)
     assert len(comp) == 5
     for left, right in zip(comp, ref, strict=True):
+        assert left is not None and right is not None
         assert left.dtype == right.dtype
         np.testing.assert_array_equal(left, right)
     assert selected(batch, np.ones(9, bool)) is batch

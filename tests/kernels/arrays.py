@@ -108,9 +108,9 @@ def as_features(samples: Sequence[Sequence[Feature]]) -> Features:
 def learn(
     arrays: Arrays,
     samples: Sequence[Sequence[Feature]],
-    clicks: Sequence[int],
-    powers: Sequence[float] | None = None,
-    clock: Sequence[float] | None = None,
+    clicks: Sequence[int] | NDArray,
+    powers: Sequence[float] | NDArray | None = None,
+    clock: Sequence[float] | NDArray | None = None,
     forgetting: Forgetting = NEVER,
     cap: float = 0.0,
 ) -> Learned:

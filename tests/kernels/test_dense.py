@@ -20,13 +20,14 @@ def layer(seed, n_in, n_out, padding=2):
     return m_w, v_w, rng.normal(0.3, 1.0, n_in + 1).astype(F32), rng.uniform(0.0, 2.0, n_in + 1).astype(F32)
 
 
-def comp_forward(m_w, v_w, m_z, v_z, n_in, n_out):
+def comp_forward(given, n_in, n_out):
     m_a, v_a = np.empty(n_out, F32), np.empty(n_out, F32)
-    dense_forward(m_w, v_w, m_z, v_z, n_in, n_out, m_a, v_a)
+    dense_forward(*given, n_in, n_out, m_a, v_a)
     return m_a, v_a
 
 
-def ref_forward(m_w, v_w, m_z, v_z, n_in, n_out):
+def ref_forward(given, n_in, n_out):
+    m_w, v_w, m_z, v_z = given
     inputs = [(float(m), float(v)) for m, v in zip(m_z[:n_in], v_z[:n_in], strict=True)]
     weights = [[(float(m_w[o, i]), float(v_w[o, i])) for i in range(n_in + 1)] for o in range(n_out)]
     return np.array(naive.dense(inputs, weights)).T
@@ -36,8 +37,8 @@ def ref_forward(m_w, v_w, m_z, v_z, n_in, n_out):
 @pytest.mark.parametrize(("n_in", "n_out"), SIZES)
 def test_forward_equals_naive(n_in, n_out):
     given = layer(1, n_in, n_out)
-    comp = comp_forward(*given, n_in, n_out)
-    np.testing.assert_allclose(comp, ref_forward(*given, n_in, n_out), rtol=3e-6, atol=1e-6)
+    comp = comp_forward(given, n_in, n_out)
+    np.testing.assert_allclose(comp, ref_forward(given, n_in, n_out), rtol=3e-6, atol=1e-6)
 
 
 @pytest.mark.nojit
@@ -49,7 +50,7 @@ def test_a_block_equals_its_samples(n_in, n_out):
     m_a, v_a = np.empty((n_out, BLOCK), F32), np.empty((n_out, BLOCK), F32)
     dense_forward_block(m_w, v_w, m_z, v_z, n_in, n_out, m_a, v_a)
     for s in (0, 1, BLOCK - 1):
-        ref = ref_forward(m_w, v_w, m_z[:, s], v_z[:, s], n_in, n_out)
+        ref = ref_forward((m_w, v_w, m_z[:, s], v_z[:, s]), n_in, n_out)
         np.testing.assert_allclose((m_a[:, s], v_a[:, s]), ref, rtol=3e-6, atol=1e-6)
 
 
@@ -60,7 +61,7 @@ def test_erratum_e1_the_scale_is_the_fan_in():
     z = monte_carlo.gaussians(m_z.astype(float), v_z.astype(float), seed=6)
     z[:, n_in] = 1.0  # the bias input
     draws = np.einsum("soi,si->so", w, z) / np.sqrt(n_in + 1)  # the paper's definition of a_l
-    m_a, v_a = (array.astype(float) for array in comp_forward(m_w, v_w, m_z, v_z, n_in, n_out))
+    m_a, v_a = (array.astype(float) for array in comp_forward((m_w, v_w, m_z, v_z), n_in, n_out))
     assert (np.array(monte_carlo.deviations(draws, m_a, v_a)) < monte_carlo.FAR).all()
     # The printed moments divide by the units of the layer's own output.
     printed = np.sqrt((n_in + 1) / (n_out + 1))
@@ -77,7 +78,7 @@ def test_backward_equals_differences(n_in, n_out):
 
     def objective(arrays):
         """A function of the outputs whose derivatives by them are dm_a and dv_a."""
-        m_a, v_a = ref_forward(*arrays, n_in, n_out)
+        m_a, v_a = ref_forward(arrays, n_in, n_out)
         return float(dm_a.astype(float) @ m_a + dv_a.astype(float) @ v_a)
 
     start = [array.astype(np.float64) for array in (m_w, v_w, m_z, v_z)]

@@ -83,7 +83,7 @@ def test_backward_equals_differences(op, mode):
             def moved(value, which=which, index=index):
                 arrays = [array.copy() for array in start]
                 arrays[which][index] = value
-                return float(np.sum(np.array([dm_z, dv_z], np.float64) * ref_forward(op, *arrays, mode)))
+                return float(np.sum(np.array([dm_z, dv_z], np.float64) * ref_forward(op, arrays[0], arrays[1], mode)))
 
             assert comp[which][index] == pytest.approx(derivative(moved, start[which][index], 1e-2), rel=1e-5, abs=2e-5)
 

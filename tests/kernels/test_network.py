@@ -1,5 +1,7 @@
 """The fused network against the naive one: forward moments, and the ADF update of every kind of weight by numeric derivatives."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.special import log_ndtr
@@ -140,11 +142,15 @@ def test_linear_weights_get_their_true_marginal_posteriors():
     values = {item.row: item.x for item in sample}
     mean, variance = naive.forward(made, sample)
     learn(arrays, [sample], [1])
+
+    def log_likelihood(x, rest, noise, w):
+        return log_ndtr((x * w + rest) / noise)
+
     for name in naive.involved(made, sample):
         m, v = made.weights[name]
         x = 1.0 if name[0] == "dense" else values[name[1]]
         rest_mean, noise = mean - x * m, np.sqrt(1 + variance - x**2 * v)
-        _, *ref = posterior(m, v, lambda w, x=x, rest=rest_mean, noise=noise: log_ndtr((x * w + rest) / noise))
+        _, *ref = posterior(m, v, partial(log_likelihood, x, rest_mean, noise))
         assert read(arrays, name) == pytest.approx(tuple(ref), rel=1e-5, abs=1e-6)
 
 
@@ -152,9 +158,9 @@ def test_linear_weights_get_their_true_marginal_posteriors():
 def test_moments_of_a_shallow_network_by_drawing(op):
     # Without hidden layers all moments are exact, whatever the operation: draw every weight, and apply the definitions.
     made, sample = random_network(9, op, (), True), SAMPLES[0]
-    weights = {name: gauss for name, gauss in made.weights.items() if name[1] in {item.row for item in sample} or name[0] == "dense"}
-    means, variances = np.array(list(weights.values())).T
-    drawn = dict(zip(weights, monte_carlo.gaussians(means, variances, seed=1).T, strict=True))
+    names = naive.involved(made, sample)
+    means, variances = np.array([made.weights[name] for name in names]).T
+    drawn = dict(zip(names, monte_carlo.gaussians(means, variances, seed=1).T, strict=True))
     vectors = np.array(
         [[[i.x * drawn["embedding", i.row, g, k] for k in range(2)] for g in range(made.groups)] for i in sample]
     ).transpose(3, 0, 1, 2)

@@ -31,7 +31,8 @@ def test_density_is_even_and_then_zero():
     assert density(F32(-1.7)) == density(F32(1.7))
     ends = [x for x in np.linspace(13.0, 14.0, 1001).astype(F32) if density(x) == 0.0]
     assert 13.0 < ends[0] < 13.3 and len(ends) > 650
-    assert all(density(F32(x)) == 0.0 for x in (14.0, 40.0, 1e3, 1e10, 3e38, np.inf))
+    with np.errstate(over="ignore"):
+        assert all(density(F32(x)) == 0.0 for x in (14.0, 40.0, 1e3, 1e10, 3e38, np.inf))
 
 
 @pytest.mark.nojit

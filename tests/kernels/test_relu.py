@@ -102,14 +102,16 @@ def test_the_mean_rises_with_the_variance():
 def test_backward_equals_differences(alpha, variance):
     v = float(F32(variance))
     m = float(F32(alpha * math.sqrt(v)))
-    m_z, v_z, above, below, ratio = (array.astype(F32) for array in comp_relu([m], [v]))
-    # One gradient at a time: by m_z, by v_z.
-    for place, weight in ((0, 1.0), (1, 1.0)):
-        dm, dv = np.zeros(1, F32), np.zeros(1, F32)
-        (dm, dv)[place][0] = weight
+    m_z, _, above, below, ratio = (array.astype(F32) for array in comp_relu([m], [v]))
+    for place in (0, 1):  # the gradient by m_z alone, then the one by v_z
+
+        def moment(m, v, place=place):
+            return naive.relu((m, v))[place]
+
+        dm, dv = np.array([1.0 - place], F32), np.array([place], F32)
         relu_backward(m_z, above, below, ratio, 1, dm, dv)
-        ref_m = derivative(lambda x, p=place: naive.relu((x, v))[p], m, 1e-3 * math.sqrt(v))
-        ref_v = derivative(lambda x, p=place: naive.relu((m, x))[p], v, 1e-3 * v)
+        ref_m = derivative(lambda x: moment(x, v), m, 1e-3 * math.sqrt(v))
+        ref_v = derivative(lambda x: moment(m, x), v, 1e-3 * v)
         assert dm[0] == pytest.approx(ref_m, rel=3e-5, abs=1e-9 * v**0.5)
         assert dv[0] == pytest.approx(ref_v, rel=3e-5, abs=1e-9)
 

@@ -38,12 +38,12 @@ def test_sum_of_one_dimension_without_hidden_layer_is_adpredictor(prior: float, 
     assert state["dense.0.mean"].shape == (1, 1)
     assert state["dense.0.mean"][0, 0] == pytest.approx(mean, rel=1e-4)
     assert state["dense.0.variance"][0, 0] == pytest.approx(variance, rel=1e-4)
-    rows = {key: row for row, key in enumerate(state["embedding.keys"].tolist())}
-    assert len(rows) == len(ref.weights)
-    for (name, value), (mean, variance) in ref.weights.items():
-        row = rows[hash_value(name, value)]
-        assert state["embedding.mean"][row, 0] == pytest.approx(mean, rel=1e-3, abs=1e-5)
-        assert state["embedding.variance"][row, 0] == pytest.approx(variance, rel=1e-4)
+    places = {key: place for place, key in enumerate(state["embedding.keys"].tolist())}
+    assert len(places) == len(ref.weights)
+    for feature, (mean, variance) in ref.weights.items():
+        place = places[hash_value(*feature)]
+        assert state["embedding.mean"][place, 0] == pytest.approx(mean, rel=1e-3, abs=1e-5)
+        assert state["embedding.variance"][place, 0] == pytest.approx(variance, rel=1e-4)
 
 
 def test_the_linear_term_alone_is_adpredictor_too() -> None:
@@ -57,7 +57,7 @@ def test_the_linear_term_alone_is_adpredictor_too() -> None:
 
 @pytest.mark.parametrize("dim", [1, 3])
 def test_without_hidden_layer_concat_is_sum(dim: int) -> None:
-    ref, comp = (kind(PLAIN, dim=dim, hidden=()) for kind in (pbodl.SparseMLP, pbodl.DeepProbit))
+    ref, comp = (kind(PLAIN, dim=dim, hidden=(), prior=Prior(0.1, 0.02, 0.05)) for kind in (pbodl.SparseMLP, pbodl.DeepProbit))
     np.testing.assert_allclose(comp.learn(LOG), ref.learn(LOG), rtol=1e-5)
     np.testing.assert_allclose(comp.state()["embedding.mean"], ref.state()["embedding.mean"], rtol=1e-4, atol=1e-6)
 

@@ -38,7 +38,8 @@ def ads_model(**options: Any) -> pbodl.FMMLP:
 def test_scores_are_divergence_from_the_prior_halved_with_age(half_life: str | None) -> None:
     rng = np.random.default_rng(3)
     rows = [row(int(ad), i * 0.5, click=int(ad % 2)) for i, ad in enumerate(rng.integers(0, 8, 60))]
-    model, blank = ads_model(half_life=half_life), ads_model()
+    prior = pbodl.Prior(embedding=0.1, linear=0.02)
+    model, blank = ads_model(half_life=half_life, prior=prior), ads_model(prior=prior)
     model.learn(rows)
     blank.learn([{**r, "weight": 0.0} for r in rows])  # the same rows of the table, at their start
     state, start = model.state(), blank.state()
@@ -46,11 +47,11 @@ def test_scores_are_divergence_from_the_prior_halved_with_age(half_life: str | N
     now = START + 40 * HOUR
     half_lives = (now - state["embedding.last_seen"])[:, None] / (5 * HOUR) * (half_life is not None)
     columns = []
-    for part, prior in (("embedding", 0.1), ("linear", 0.02)):
-        variance = forgotten(state[f"{part}.variance"].astype(np.float64), prior, half_lives)
+    for part, start_variance in (("embedding", prior.embedding), ("linear", prior.linear)):
+        variance = forgotten(state[f"{part}.variance"].astype(np.float64), start_variance, half_lives)
         for d in range(variance.shape[1]):
             moments = zip(state[f"{part}.mean"][:, d], variance[:, d], start[f"{part}.mean"][:, d], strict=True)
-            columns.append([divergence(m, v, m_start, prior) for m, v, m_start in moments])
+            columns.append([divergence(m, v, m_start, start_variance) for m, v, m_start in moments])
     ref = score(np.array(columns).T, state["embedding.last_seen"], now)
     np.testing.assert_allclose(row_scores(model, now), ref, rtol=2e-3, atol=1e-7)
 

@@ -173,19 +173,21 @@ def involved(network: Network, sample: list[Feature]) -> list[Name]:
 def gradients(network: Network, sample: list[Feature], click: int) -> dict[Name, Gauss]:
     """∂log Z/∂m and ∂log Z/∂v of every weight involved, numerically."""
 
-    def at(name: Name, m: float, v: float) -> float:
-        kept, network.weights[name] = network.weights[name], (m, v)
-        result = log_z(network, sample, click)
+    def by(name: Name, place: int, step: float) -> float:
+        kept = network.weights[name]
+
+        def moved(value: float) -> float:
+            network.weights[name] = (value, kept[1]) if place == 0 else (kept[0], value)
+            return log_z(network, sample, click)
+
+        found = derivative(moved, kept[place], step)
         network.weights[name] = kept
-        return result
+        return found
 
     found = {}
     for name in involved(network, sample):
         m, v = network.weights[name]
-        found[name] = (
-            derivative(lambda new, name=name, v=v: at(name, new, v), m, 1e-3 * max(1.0, abs(m))),
-            derivative(lambda new, name=name, m=m: at(name, m, new), v, 1e-2 * v),
-        )
+        found[name] = (by(name, 0, 1e-3 * max(1.0, abs(m))), by(name, 1, 1e-2 * v))
     return found
 
 

@@ -41,11 +41,13 @@ class FromThePrior:
     def draw(self, n: int) -> tuple[Columns, NDArray[np.float64]]:
         """n rows with their clicks, and the latent z of each."""
         rows = {name: self._rng.choice(size, n, p=_popularity(size)) for name, size in self._sizes.items()}
-        z = self._bias + sum(self._weights[name][rows[name]] for name in rows)
+        z = np.full(n, self._bias)
+        for name in rows:
+            z += self._weights[name][rows[name]]
         names = list(rows)
         for i, left in enumerate(names):
             for right in names[i + 1 :]:
-                z = z + (self._vectors[left][rows[left]] * self._vectors[right][rows[right]]).sum(axis=1)
+                z += (self._vectors[left][rows[left]] * self._vectors[right][rows[right]]).sum(axis=1)
         return rows | {"click": clicks(z, self._rng)}, z
 
 

@@ -1,0 +1,138 @@
+"""The configuration: what it accepts, what it refuses and with which words, and its way to TOML and back."""
+
+import tomllib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbodl.errors import InputError
+from pbodl.models.clock import Duration
+from pbodl.training.config import check_config, read_config, to_tables, to_toml, with_changes
+from tests.click_log import PLAIN, RICH
+
+SCHEMA = msgspec.to_builtins(RICH)
+FULL = {
+    "schema": SCHEMA,
+    "model": {
+        "kind": "ffm-mlp", "dim": 2, "hidden": [4, 3], "linear": False, "seed": 7,
+        "prior": {"embedding": 1e-5, "fields": {"user": {"embedding": 0.3}}},
+    },
+    "training": {"negative_rate": "auto", "half_life": "7d", "every": "6h", "snapshot_every": 30},
+}  # fmt: skip
+
+
+def test_defaults():
+    config = check_config({"schema": SCHEMA})
+    assert config.kind == "fm-mlp"
+    assert config.schema == RICH
+    assert config.training.negative_rate == 1.0
+    assert config.training.period(RICH) == Duration(86400.0, False)
+    assert config.training.period(PLAIN) == Duration(100_000.0, True)
+
+
+def test_the_model_is_built_as_described():
+    model = check_config(FULL).build(0.25)
+    assert (model.kind, model.spec.dim, model.spec.hidden, model.spec.seed) == ("ffm-mlp", 2, (4, 3), 7)
+    assert (model.spec.half_life, model.negative_rate) == ("7d", 0.25)
+    assert model.spec.prior.of_field("user", "embedding") == 0.3
+    assert model.spec.prior.embedding == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["model.dims=3"], ["[model]", "'dims'", "did you mean 'dim'"]),
+        (["training.halflife=7d"], ["[training]", "'halflife'", "did you mean 'half_life'"]),
+        (["modell.dim=3"], ["'modell'", "did you mean 'model'"]),
+        (["schema.lable=click"], ["[schema]", "'lable'", "did you mean 'label'"]),
+        (["model.prior.embeding=1"], ["[model.prior]", "did you mean 'embedding'"]),
+        (["model.prior.fields.user.lin=1"], ["[model.prior.fields.user]", "Valid keys: embedding, linear"]),
+        (["model.kind=fm-mpl"], ["'fm-mpl'", "did you mean 'fm-mlp'"]),
+        (["model.half_life=7d"], ["[model] half_life belongs into [training]"]),
+        (["model.negative_rate=0.5"], ["[model] negative_rate belongs into [training]"]),
+        (["model.dim=many"], ["[model]", "dim"]),
+        (["model.dim=0"], ["dim is 0"]),
+        (["training.negative_rate=few"], ["negative_rate is 'few'", '"auto"']),
+        (["training.half_life=soon"], ["half_life is 'soon'", "'7d'"]),
+        (["training.every=often"], ["every is 'often'"]),
+        (["model.prior.fields.usr.linear=1"], ["unknown field 'usr'", "did you mean 'user'"]),
+    ],
+)
+def test_what_is_wrong_is_named(changes, words):
+    with pytest.raises(InputError) as caught:
+        check_config(with_changes({"schema": SCHEMA}, changes))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_an_unknown_key_of_a_field_is_named():
+    with pytest.raises(InputError, match=r"\[\[schema.fields\]\].*'grup'.*did you mean 'group'"):
+        check_config({"schema": {"label": "click", "fields": [{"name": "ad", "grup": "ad"}]}})
+
+
+def test_a_table_must_be_one():
+    with pytest.raises(InputError, match=r"\[training\] must be a table"):
+        check_config({"schema": SCHEMA, "training": 3})
+
+
+def test_no_schema():
+    with pytest.raises(InputError, match="no \\[schema\\]; `pbodl data inspect FILE`"):
+        check_config({"model": {}})
+
+
+def test_time_needs_a_time_column():
+    plain = msgspec.to_builtins(PLAIN)
+    for training in ({"half_life": "7d"}, {"every": "1h"}):
+        with pytest.raises(InputError, match="time column"):
+            check_config({"schema": plain, "training": training})
+    check_config({"schema": plain, "training": {"half_life": "1M rows", "every": "10k rows"}})
+
+
+def test_changes():
+    before = {"model": {"dim": 8}}
+    after = with_changes(before, ["model.dim=16", "model.hidden=[8, 4]", "training.half_life=7d", 'schema.label="a b"', "model.linear=false"])
+    assert after == {
+        "model": {"dim": 16, "hidden": [8, 4], "linear": False}, "training": {"half_life": "7d"}, "schema": {"label": "a b"},
+    }  # fmt: skip
+    assert before == {"model": {"dim": 8}}
+
+
+@pytest.mark.parametrize("change", ["model.dim", "dim=3", "model.dim.x=1"])
+def test_malformed_changes(change):
+    with pytest.raises(InputError, match="--set"):
+        with_changes({"model": {"dim": 8}}, [change])
+
+
+def test_toml_and_back(tmp_path):
+    config = check_config(FULL)
+    (tmp_path / "config.toml").write_text(to_toml(config), encoding="utf-8")
+    assert check_config(read_config(tmp_path / "config.toml")) == config
+    assert check_config(tomllib.loads(to_toml(check_config({"schema": SCHEMA})))) == check_config({"schema": SCHEMA})
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1), st.floats(1e-9, 1.0))
+def test_any_name_and_number_survives_toml(name, variance):
+    schema = {"label": f"label {name}", "fields": [{"name": name}]}
+    config = check_config({"schema": schema, "model": {"prior": {"linear": variance, "fields": {name: {"linear": variance}}}}})
+    assert check_config(tomllib.loads(to_toml(config))) == config
+
+
+def test_toml_leaves_out_what_is_absent():
+    text = to_toml(check_config({"schema": SCHEMA}))
+    assert "half_life" not in text
+    assert text.startswith("[schema]\n")
+    assert text.count("[[schema.fields]]") == len(RICH.fields)
+    assert to_tables(check_config(FULL))["model"]["prior"] == FULL["model"]["prior"]
+
+
+def test_files_that_are_no_configuration(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_config(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("[schema\n")
+    with pytest.raises(InputError, match="is not TOML"):
+        read_config(tmp_path / "bad.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="is not TOML"):
+        read_config(tmp_path / "bytes.toml")
