@@ -10,10 +10,12 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.markup import escape
 
 from pbodl.data.guess import guess
+from pbodl.data.guess_toml import guess_toml
 from pbodl.data.readers import open_log
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
@@ -64,7 +66,7 @@ def inspect_data(path: Annotated[str, typer.Argument(help="A file of the log.")]
     found = guess(path)
     for warning in found.warnings:
         console.print(f"[yellow]note:[/] {escape(warning)}")
-    print(found.toml)
+    print(guess_toml(found))
 
 
 @app.command()
@@ -113,7 +115,7 @@ def _tables(config: Path | None, preset: str | None, data: list[str], out: Path,
         return read_config(out / "config.toml")
     found = guess(data[0])
     console.print(f"no --config and no --preset: the schema is guessed from {data[0]} (see `pbodl data inspect`)")
-    return found.tables
+    return {"schema": msgspec.to_builtins(found.schema())}
 
 
 @app.command()
@@ -246,7 +248,7 @@ def _finish(result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(result))
 
 
-def _show_warning(message: Warning | str, *rest: Any) -> None:
+def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
     console.print(f"[yellow]warning:[/] {escape(str(message))}")
 
 

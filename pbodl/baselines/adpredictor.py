@@ -165,7 +165,7 @@ class AdPredictor(LinearBaseline):
     >>> _ = model.learn([{"ad": ad, "click": int(ad == "good")} for ad in ["good", "bad"] * 20])
     >>> prediction = model.predict([{"ad": "good"}, {"ad": "bad"}, {"ad": "new"}])
     >>> prediction.ctr.round(2).tolist(), prediction.variance.round(2).tolist()
-    ([0.95, 0.05, 0.5], [0.1, 0.1, 1.1])
+    ([0.95, 0.05, 0.51], [0.31, 0.3, 1.11])
 
     References
     ----------

@@ -65,7 +65,8 @@ def embed(weights, field_of_row, concat, indptr, rows, values, h):
     """h_0 of every sample. MODIFIES: h."""
     dim = weights.shape[1]
     for sample in range(len(indptr) - 1):
-        h[sample] = ZERO
+        for i in range(h.shape[1]):
+            h[sample, i] = ZERO
         for j in range(indptr[sample], indptr[sample + 1]):
             r, x = rows[j], values[j]
             if r >= 0:
@@ -79,7 +80,8 @@ def layer_forward(h, weight, bias, last, a):
     """The next layer's values: h W + c, and its positive part unless it is the last. MODIFIES: a."""
     for sample in range(len(h)):
         values, sums = h[sample], a[sample]
-        sums[:] = bias
+        for o in range(len(sums)):
+            sums[o] = bias[o]
         for i in range(len(values)):
             x, factors = values[i], weight[i]
             for o in range(len(sums)):

@@ -86,12 +86,19 @@ def drift_rows(traits, features, sample, now, drift):
 
 
 @inlined
+def clear(m, v):
+    """MODIFIES: m, v. (A loop: assignments to whole arrays take the compiler three times as long.)"""
+    for side in range(2):
+        for k in range(m.shape[1]):
+            m[side, k], v[side, k] = ZERO, ZERO
+
+
+@inlined
 def sums_forward(traits, features, sample, settings, w):
     """Messages of the sums to s and t, whose marginals start so; returns b's mean and variance, without the bias. MODIFIES: w."""
     m_w, v_w, m_b, v_b = traits.mean, traits.variance, traits.bias_mean, traits.bias_variance
     rows, values, fields, side_of_field = features.rows, features.values, features.fields, settings.side_of_field
-    w.m_prior[:] = ZERO
-    w.v_prior[:] = ZERO
+    clear(w.m_prior, w.v_prior)
     mean, variance = ZERO, ZERO
     for j in range(features.indptr[sample], features.indptr[sample + 1]):
         r, x, side = rows[j], values[j], side_of_field[fields[j]]
@@ -102,8 +109,9 @@ def sums_forward(traits, features, sample, settings, w):
             v_side[k] += x2 * v_w[r, k]
         mean += x * m_b[r, 0]
         variance += x2 * v_b[r, 0]
-    w.m[:] = w.m_prior
-    w.v[:] = w.v_prior
+    for side in range(2):
+        for k in range(m_w.shape[1]):
+            w.m[side, k], w.v[side, k] = w.m_prior[side, k], w.v_prior[side, k]
     return np.float64(mean), np.float64(variance)
 
 
@@ -111,8 +119,7 @@ def sums_forward(traits, features, sample, settings, w):
 def sums_preview(traits, features, sample, now, settings, w):
     """`sums_forward` that leaves the rows alone: drift and unseen features are worked out on the way. MODIFIES: w."""
     m_w, v_w, m_b, v_b, last_seen = traits.mean, traits.variance, traits.bias_mean, traits.bias_variance, traits.last_seen
-    w.m[:] = ZERO
-    w.v[:] = ZERO
+    clear(w.m, w.v)
     mean, variance = ZERO, ZERO
     for j in range(features.indptr[sample], features.indptr[sample + 1]):
         r, x, side = features.rows[j], features.values[j], settings.side_of_field[features.fields[j]]

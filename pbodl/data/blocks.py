@@ -76,3 +76,8 @@ def _missing(file: LogFile, what: str, name: str) -> InputError:
         f"{file.source.name} has no column {what}{nearest(name, file.columns)}; "
         f"its columns are: {', '.join(file.columns)}"
     )
+
+
+def shrunk(source: Source, start: int) -> InputError:
+    """The error of a file that ends before the row to go on with."""
+    return InputError(f"{source.name} has fewer than the {start} rows that were read from it before")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from pbodl.data.blocks import Block
+from pbodl.data.blocks import Block, shrunk
 from pbodl.data.lines import LineBlock, Lines
 from pbodl.data.sources import Source
 from pbodl.errors import InputError
@@ -48,9 +48,9 @@ class CsvFile:
             raise InputError(f"{name} is empty; a CSV file starts with a line of column names")
         try:
             text = block.line(0).decode("utf-8-sig").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise InputError(f"the first line of {name} is not UTF-8 text; it must name the columns") from error
-        columns = next(csv.reader([text]), [])
+            columns = next(csv.reader([text]), [])
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"the first line of {name} is not UTF-8 text that names the columns: {error}") from error
         for strange, what in (("\t", "tabs"), (";", "semicolons")):
             if len(columns) == 1 and strange in text:
                 raise InputError(f"the columns of {name} are separated by {what}; they must be by commas")
@@ -64,7 +64,7 @@ class CsvFile:
         """The rows from `start` on, `size` lines to a block."""
         parser = Parser(self.source.name, self.columns, columns)
         if self._lines.skip(start) < start:
-            raise InputError(f"{self.source.name} has fewer than the {start} rows that were read from it before")
+            raise shrunk(self.source, start)
         while (lines := self._lines.take(size)) is not None:
             yield parser.block(lines)
 
@@ -124,9 +124,8 @@ class Parser:
         """What is wrong with one line; None if nothing is."""
         commas = line.count(b",") + 1
         plain = b'"' not in line and b"\r" not in line[:-2]
-        if plain and commas == len(self._header) and line.isascii():
-            return None
-        if self._parse(line, 1) is not None:
+        ragged = plain and commas != len(self._header)
+        if not ragged and ((plain and line.isascii()) or self._parse(line, 1) is not None):
             return None
         # A letter for each byte, whatever its meaning.
         text = line.rstrip(b"\r\n").decode("latin-1")

@@ -107,6 +107,9 @@ def _blocks(sources: list[Source], columns: list[str] | None, rows: int) -> Iter
         file = open_file(source)
         try:
             names = columns or [name for name in file.columns if file.columns.count(name) == 1]
+            for name in names:
+                if name not in file.columns and not file.sparse:
+                    raise InputError(f"{source.name} has no column {name!r}, which {sources[0].name} has")
             before = 0
             for block in file.blocks(names, min(BLOCK, rows), 0):
                 yield file, before, block
@@ -152,7 +155,6 @@ def _figures(
     hours: set[int] = set()
     try:
         for _, _, block in _blocks(sources, names, rows) if names else ():
-            seen += block.table.num_rows
             if label is not None:
                 clicks += int(parse_labels(_column(block, label, labels), label).sum())
             if time is not None and block.table.num_rows:
@@ -161,6 +163,7 @@ def _figures(
                 out_of_order += int((moments < latest[1:]).sum())
                 first, last = min(first, moments.min()), latest[-1]
                 hours.update(np.unique(hours_of_day(moments)).tolist())
+            seen += block.table.num_rows
     except InputError as error:
         warnings.append(f"not all rows can be read so: {error}")
     if out_of_order:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pbodl.data.blocks import Block
+from pbodl.data.blocks import Block, shrunk
 from pbodl.data.hashing import canonical_text
 from pbodl.data.lines import LineBlock, Lines
 from pbodl.data.sources import Source
@@ -54,7 +54,7 @@ class JsonlFile:
     ) -> Iterator[Block]:
         """The rows from `start` on, `size` lines to a block."""
         if self._lines.skip(start) < start:
-            raise InputError(f"{self.source.name} has fewer than the {start} rows that were read from it before")
+            raise shrunk(self.source, start)
         while (lines := self._lines.take(size)) is not None:
             rows, faults = _decoded(lines)
             table = _table(columns, rows, faults, lists)
@@ -72,7 +72,7 @@ def _decoded(lines: LineBlock) -> tuple[dict[int, dict], dict[int, str]]:
         objects = decoder.decode_lines(lines.data)
         if len(objects) == len(lines) and all(type(row) is dict for row in objects):
             return dict(enumerate(objects)), {}
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     rows: dict[int, dict] = {}
     faults: dict[int, str] = {}
@@ -81,7 +81,7 @@ def _decoded(lines: LineBlock) -> tuple[dict[int, dict], dict[int, str]]:
             row = decoder.decode(lines.line(place))
         except UnicodeDecodeError:
             faults[place] = "it is not valid UTF-8"
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             faults[place] = f"it is not JSON: {error}"
         else:
             if isinstance(row, dict):

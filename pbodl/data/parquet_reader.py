@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from pyarrow import fs
 
-from pbodl.data.blocks import Block
+from pbodl.data.blocks import Block, shrunk
 from pbodl.data.sources import Source, reading
 from pbodl.data.texts import is_text
 from pbodl.errors import InputError
@@ -60,7 +60,7 @@ class ParquetFile:
     ) -> Iterator[Block]:
         """The rows from `start` on, `size` to a block, whatever the row groups."""
         if start > self.rows:
-            raise InputError(f"{self.source.name} has fewer than the {start} rows that were read from it before")
+            raise shrunk(self.source, start)
         self._row = start
         held: list[pa.RecordBatch] = []
         lacking = size

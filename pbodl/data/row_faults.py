@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pbodl.data.labels import parse_labels, parse_weights
 from pbodl.data.numbers import multipliers, parse_numbers
 from pbodl.data.schema import Field, Schema
-from pbodl.data.texts import typed
+from pbodl.data.texts import Reader, is_text, text_readers
 from pbodl.data.times import parse_times
 from pbodl.errors import InputError
 
@@ -28,23 +28,32 @@ def row_faults(schema: Schema, table: pa.Table, labelled: bool) -> dict[int, str
     A fault of a column as a whole, such as a type that holds no times, is an InputError.
     """
     faults: dict[int, str] = {}
+    readers = text_readers(schema, labelled)
     for name, check in _checks(schema, labelled):
         if name not in table.column_names:
             continue
-        column = table.column(name)
+        column = table.column(name).combine_chunks()
         if pa.types.is_dictionary(column.type):
             column = pc.cast(column, column.type.value_type)
         if pa.types.is_nested(column.type):
             raise InputError(f"column {name!r} holds {column.type}; it must hold one value in each row")
-        of_column = _typing(schema, name, labelled, check)
-        of_column(pa.array([], column.type))
-        coded = pc.dictionary_encode(column, null_encoding="encode").unify_dictionaries()
-        codes = pa.chunked_array([chunk.indices for chunk in coded.chunks], pa.int32()).to_numpy()
-        distinct = coded.chunk(0).dictionary if coded.num_chunks else pa.array([], column.type)
-        bad = _faulty(distinct, of_column, 0)
+        if is_text(column.type):
+            column = pc.cast(column, pa.large_string())
+            check = _of_texts(check, readers.get(name))
+        check(column[:0])
+        coded = pc.dictionary_encode(column, null_encoding="encode")
+        # Sorted, bad values mostly stand together, and halving finds them sooner.
+        order = pc.array_sort_indices(coded.dictionary)
+        bad = _faulty(coded.dictionary.take(order), check, 0)
+        codes = pc.array_sort_indices(order).take(coded.indices).to_numpy()
         for row in np.flatnonzero(np.isin(codes, list(bad))).tolist():
             faults.setdefault(row, bad[int(codes[row])])
     return dict(sorted(faults.items()))
+
+
+def _of_texts(check: Check, reader: Reader | None) -> Check:
+    """The check of values that are still texts."""
+    return check if reader is None else lambda values: check(reader(values))
 
 
 def _checks(schema: Schema, labelled: bool) -> list[tuple[str, Check]]:
@@ -68,16 +77,6 @@ def _number_check(field: Field) -> Check:
             multipliers(np.nan_to_num(numbers), field.name)
 
     return check
-
-
-def _typing(schema: Schema, name: str, labelled: bool, check: Check) -> Check:
-    """The check, of values as they were read."""
-
-    def of_column(values: pa.Array) -> None:
-        column = typed(schema, pa.table({name: values}), labelled).column(name)
-        check(column.combine_chunks())
-
-    return of_column
 
 
 def _faulty(values: pa.Array, check: Check, first: int) -> dict[int, str]:

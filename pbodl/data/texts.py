@@ -5,6 +5,8 @@ is written with `|` between its values, and an empty text is missing. A column w
 stays as it is, so that whoever parses it can show that text in its message.
 """
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +14,7 @@ from pbodl.data.schema import Schema
 from pbodl.data.times import parse_times
 from pbodl.errors import InputError
 
+Reader = Callable[[pa.Array], pa.Array]
 LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 BETWEEN = "|"
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -23,9 +26,9 @@ def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def typed(schema: Schema, table: pa.Table, labelled: bool) -> pa.Table:
-    """The table with its texts of labels, weights, times, numbers and lists brought to their types."""
-    readers = {field.name: numbers for field in schema.fields if field.kind == "number"}
+def text_readers(schema: Schema, labelled: bool) -> dict[str, Reader]:
+    """By column, what brings texts to the type that the schema wants; not there if texts are what it wants."""
+    readers: dict[str, Reader] = {field.name: numbers for field in schema.fields if field.kind == "number"}
     readers |= {field.name: lists for field in schema.fields if field.kind == "multi"}
     if schema.time is not None and schema.time_format is None:
         readers[schema.time] = times
@@ -33,15 +36,18 @@ def typed(schema: Schema, table: pa.Table, labelled: bool) -> pa.Table:
         readers[schema.label] = labels
         if schema.weight is not None:
             readers[schema.weight] = numbers
+    return readers
+
+
+def typed(schema: Schema, table: pa.Table, labelled: bool) -> pa.Table:
+    """The table with its texts of labels, weights, times, numbers and lists brought to their types."""
+    readers = text_readers(schema, labelled)
     for place, name in enumerate(table.column_names):
         column = table.column(place)
         if name in readers and is_text(column.type):
-            table = table.set_column(place, name, readers[name](_plain(column)))
+            texts = pc.cast(column, pa.large_string()).combine_chunks()
+            table = table.set_column(place, name, readers[name](texts))
     return table
-
-
-def _plain(column: pa.ChunkedArray) -> pa.Array:
-    return pc.cast(column, pa.large_string()).combine_chunks()
 
 
 def labels(texts: pa.Array) -> pa.Array:

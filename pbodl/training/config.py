@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+import pbodl.baselines  # noqa: F401  they are kinds of models, too
 from pbodl.data.schema import Field, Schema, nearest
 from pbodl.errors import InputError
 from pbodl.models.clock import Duration, parse_duration
@@ -107,7 +108,7 @@ def check_config(tables: Mapping[str, Any]) -> Config:
     model = dict(tables.get("model", {}))
     kind = model.pop("kind", DEFAULT_KIND)
     if kind not in Model.kinds:
-        raise InputError(f"unknown model kind {kind!r}{nearest(str(kind), Model.kinds)} Kinds are: {', '.join(Model.kinds)}")
+        raise InputError(f"unknown model kind {kind!r}{nearest(str(kind), Model.kinds)}; kinds are: {', '.join(Model.kinds)}")
     names = [name for name in Model.kinds[kind].Spec.__struct_fields__ if name not in FROM_TRAINING]
     for name in FROM_TRAINING:
         if name in model:
@@ -193,7 +194,7 @@ def _refuse_unknown(where: str, table: Any, names: Iterable[str]) -> None:
     names = list(names)
     for key in table:
         if key not in names:
-            raise InputError(f"{where} has an unknown key {key!r}{nearest(key, names)} Valid keys: {', '.join(names)}")
+            raise InputError(f"{where} has an unknown key {key!r}{nearest(key, names)}; valid keys: {', '.join(names)}")
 
 
 def _convert(values: Any, kind: type, where: str) -> Any:

@@ -20,7 +20,7 @@ BINS = int(np.float32(1.0).view(np.uint32) >> SHIFT) - int(LOWEST) + 1
 CLIP = 1e-15
 RELIABILITY_BINS = 36  # groups of predictions by their log-odds, for the calibration plot
 FARTHEST = 9.0  # log-odds of the first and last of them
-RESAMPLED = 4096  # groups of rows that the bootstrap draws
+RESAMPLED = 1024  # groups of rows that the bootstrap draws
 Floats = NDArray[np.float64]
 
 
@@ -127,12 +127,13 @@ class StreamMetrics:
         """95 % intervals of AUC, log loss and calibration by the Poisson bootstrap: every row drawn Poisson(1) times."""
         predicted, negatives, positives = _coarser(self.groups())
         safe = np.clip(predicted, CLIP, 1.0 - CLIP)
+        log_no, log_yes = np.log(1.0 - safe), np.log(safe)
         rng = np.random.default_rng(seed)
         drawn = []
         for _ in range(replicates):
             no, yes = rng.poisson(negatives), rng.poisson(positives)
             weight = max(no.sum() + yes.sum(), 1)
-            loss = -(no @ np.log(1.0 - safe) + yes @ np.log(safe)) / weight
+            loss = -(no @ log_no + yes @ log_yes) / weight
             drawn.append((_auc(no, yes), loss, (predicted @ (no + yes)) / max(yes.sum(), 1)))
         names = ("auc", "log_loss", "calibration")
         return {name: _interval(np.array(column)) for name, column in zip(names, zip(*drawn, strict=True), strict=True)}
@@ -168,7 +169,7 @@ def _interval(drawn: Floats) -> tuple[float, float]:
 
 
 def _coarser(groups: Groups) -> Groups:
-    """Neighbouring predictions merged into groups of about the same weight: resampling thousands of them is as good, and quick."""
+    """Neighbouring predictions merged into groups of about the same weight: resampling a thousand of them is as good, and quick."""
     weight = groups.negatives + groups.positives
     place = (np.cumsum(weight) * (RESAMPLED / max(weight.sum(), 1.0))).astype(np.int64)
     _, place = np.unique(place, return_inverse=True)

@@ -152,9 +152,11 @@ def bucket_name(place: int) -> str:
     """The numbers that fall into a bucket.
 
     >>> bucket_name(0), bucket_name(8), bucket_name(-8)
-    ('0 to 0.189', '3 to 3.76', '-3.76 to -3')
+    ('-0.189 to 0.189', '3 to 3.76', '-3.76 to -3')
     """
     low, high = (math.exp2(edge / 4) - 1.0 for edge in (abs(place), abs(place) + 1))
+    if place == 0:
+        low = -high
     return f"{-high:.3g} to {-low:.3g}" if place < 0 else f"{low:.3g} to {high:.3g}"
 
 

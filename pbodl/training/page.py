@@ -38,6 +38,7 @@ circle { fill: var(--c); } .group { fill-opacity: .75; } .reach { stroke: var(--
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; font-size: 13px; color: var(--muted); }
 .legend span { display: inline-flex; align-items: center; gap: 6px; }
 .legend i { width: 16px; height: 3px; border-radius: 2px; background: var(--c); }
+.legend .dashed i { background: repeating-linear-gradient(90deg, var(--c) 0 5px, transparent 5px 8px); }
 .legend .faint i { height: 1px; opacity: .6; }
 .s0 { --c: var(--c0); } .s1 { --c: var(--c1); } .s2 { --c: var(--c2); } .s3 { --c: var(--c3); }
 .s4 { --c: var(--c4); } .s5 { --c: var(--c5); } .s6 { --c: var(--c6); } .s7 { --c: var(--c7); }

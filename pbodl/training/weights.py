@@ -11,6 +11,8 @@ from pbodl.data.schema import Schema
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Model
 
+LINEAR = "linear."  # the deep models' linear term stands beside the embedding, on the same rows
+
 
 class Gaussians(NamedTuple):
     """One part of the weights: every feature's means and variances as they are now, forgetting included."""
@@ -50,7 +52,7 @@ def weights_of(model: Model) -> Weights | None:
     if prefix is None:
         return None
     keys, fields, count, last_seen = (state[f"{prefix}{name}"] for name in ("keys", "field", "count", "last_seen"))
-    own = {name: array for name, array in state.items() if array.shape[:1] == keys.shape and array.dtype.kind == "f"}
+    own = {name: array for name, array in state.items() if name.startswith((prefix, LINEAR)) and array.dtype.kind == "f"}
     own.pop(f"{prefix}last_seen")
     pairs = {name.replace("variance", "mean"): name for name in own if name.endswith("variance")}
     priors = _priors(model, list(pairs.values())) if pairs else {}
@@ -107,4 +109,4 @@ def _now(
 
 
 def _wide(array: NDArray) -> NDArray[np.float64]:
-    return array.reshape(len(array), -1).astype(np.float64)
+    return (array[:, None] if array.ndim == 1 else array).astype(np.float64)

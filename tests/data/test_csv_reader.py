@@ -110,6 +110,7 @@ def test_going_on_anywhere(tmp_path):
         (b"\n1,2\n", "the first line of .* is blank"),
         (b"a;b;c\n1;2;3\n", "separated by semicolons; they must be by commas"),
         (b"a\tb\n1\t2\n", "separated by tabs"),
+        (b"x" * 200_000 + b",b\n1,2\n", "field larger"),
         (b"\xff\xfea\0,\0b\0\n\0", "not UTF-8"),
     ],
 )

@@ -44,6 +44,7 @@ def test_values_of_several_types_become_texts(path):
 
 BAD = {
     b'{"a": ': "it is not JSON",
+    b'{"a": ' + b"[" * 5000: "it is not JSON",
     b"[1]": "it holds '[1]'; it must hold a JSON object",
     b'{"a": "\xff"}': "it is not valid UTF-8",
     b'{"a": {"b": 1}}': "column 'a': a value of type dict",

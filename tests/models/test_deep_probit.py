@@ -224,6 +224,9 @@ def test_rejected_updates_are_counted_and_keep_the_weights() -> None:
     assert [model.metrics()[f"rejected_{part}"] for part in ("embedding", "linear", "dense")] == [0, 3 * 50, 0]
     for moment in ("linear.mean", "linear.variance"):
         np.testing.assert_array_equal(model.state()[moment], state[moment])
+    restored = pbodl.FMMLP(PLAIN, **SMALL)
+    restored.load_state(model.state())
+    assert restored.metrics() == model.metrics()
 
 
 def test_a_step_cap_bounds_the_move_of_a_mean() -> None:

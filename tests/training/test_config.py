@@ -48,7 +48,7 @@ def test_the_model_is_built_as_described():
         (["modell.dim=3"], ["'modell'", "did you mean 'model'"]),
         (["schema.lable=click"], ["[schema]", "'lable'", "did you mean 'label'"]),
         (["model.prior.embeding=1"], ["[model.prior]", "did you mean 'embedding'"]),
-        (["model.prior.fields.user.lin=1"], ["[model.prior.fields.user]", "Valid keys: embedding, linear"]),
+        (["model.prior.fields.user.lin=1"], ["[model.prior.fields.user]", "valid keys: embedding, linear"]),
         (["model.kind=fm-mpl"], ["'fm-mpl'", "did you mean 'fm-mlp'"]),
         (["model.half_life=7d"], ["[model] half_life belongs into [training]"]),
         (["model.negative_rate=0.5"], ["[model] negative_rate belongs into [training]"]),
@@ -92,8 +92,8 @@ def test_time_needs_a_time_column():
 
 def test_changes():
     before = {"model": {"dim": 8}}
-    after = with_changes(before, ["model.dim=16", "model.hidden=[8, 4]", "training.half_life=7d", 'schema.label="a b"', "model.linear=false"])
-    assert after == {
+    changes = ["model.dim=16", "model.hidden=[8, 4]", "training.half_life=7d", 'schema.label="a b"', "model.linear=false"]
+    assert with_changes(before, changes) == {
         "model": {"dim": 16, "hidden": [8, 4], "linear": False}, "training": {"half_life": "7d"}, "schema": {"label": "a b"},
     }  # fmt: skip
     assert before == {"model": {"dim": 8}}

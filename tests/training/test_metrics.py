@@ -107,8 +107,8 @@ def test_the_calibration_groups_are_by_log_odds():
     groups = added(predicted, clicks, weights).reliability
     edges = np.linspace(-metrics.FARTHEST, metrics.FARTHEST, metrics.RELIABILITY_BINS + 1)
     place = np.digitize(np.log(predicted / (1 - predicted)), edges[1:-1])
-    ref = np.stack([np.bincount(place, weights=w, minlength=len(groups)) for w in (weights, weights * predicted, weights * clicks)], 1)
-    np.testing.assert_allclose(groups, ref)
+    for column, amount in enumerate((weights, weights * predicted, weights * clicks)):
+        np.testing.assert_allclose(groups[:, column], np.bincount(place, weights=amount, minlength=len(groups)))
     assert (groups[:, 0] > 0).sum() > 8  # at a CTR of 1 % there is still something to see
     extreme = added(np.array([0.0, 1.0]), np.array([0, 1], np.float32)).reliability
     assert extreme[0, 0] == extreme[-1, 0] == 1.0

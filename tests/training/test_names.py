@@ -8,7 +8,7 @@ from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.training.config import read_config
-from pbodl.training.names import FILE, NameStore, bucket_name, feature_key, load_names
+from pbodl.training.names import FILE, NameStore, feature_key, load_names
 from pbodl.training.session import train
 from tests.click_log import RICH, click_log
 from tests.training.logs import small_config, trained_run, write_log
@@ -112,7 +112,6 @@ def test_a_bucket_is_named_by_its_numbers(number):
     name = store_of(pa.table({"x": [number]}), schema).names()[-1]
     low, high = (float(end) for end in name.removeprefix("x=").split(" to "))
     assert low - 1e-2 * abs(low) <= number <= high + 1e-2 * abs(high)
-    assert bucket_name(0) == "0 to 0.189"
 
 
 def test_keys_of_what_a_person_types():

@@ -8,7 +8,8 @@ from pbodl.data.schema import Field, Schema
 from pbodl.training.novelty import DAY, FirstSeen, ad_field
 from tests.click_log import PLAIN, RICH
 
-SCHEMA = Schema(label="click", time="time", fields=[Field("user", group="user"), Field("ad", group="ad"), Field("brand", group="ad")])
+FIELDS = [Field("user", group="user"), Field("ad", group="ad"), Field("brand", group="ad")]
+SCHEMA = Schema(label="click", time="time", fields=FIELDS)
 
 
 def rows(n: int, seed: int = 0) -> list[dict]:

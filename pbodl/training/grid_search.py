@@ -1,0 +1,64 @@
+"""A search through a grid in few steps, for functions that are dear to evaluate and more or less have one bottom."""
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+AT_A_TIME = 2  # proposals
+Point = tuple[int, ...]  # a place on each of the grid's axes
+
+
+class GridSearch:
+    """What to try next: the neighbours of the best point along one axis, then along the next one; when no neighbour is left, points
+    at random that differ from the best by a step on a few axes."""
+
+    def __init__(self, sizes: Sequence[int], start: Point) -> None:
+        self.start = self._best = start
+        self._sizes = sizes
+        self._least = np.inf
+        self._tried: set[Point] = set()
+        self._axis = 0
+        self._rng = np.random.default_rng(0)
+
+    def proposals(self) -> list[Point]:
+        """Up to two points that were not tried, with the start before the first two; none when the grid is exhausted."""
+        if not self._tried:
+            return [self.start, *self._neighbours(0)]
+        for _ in self._sizes:
+            points = self._neighbours(self._axis)
+            if points:
+                return points
+            self._axis = (self._axis + 1) % len(self._sizes)
+        return self._nearby()
+
+    def tell(self, points: Sequence[Point], losses: Sequence[float]) -> None:
+        """How the proposals did."""
+        self._tried.update(points)
+        improved = False
+        for point, loss in zip(points, losses, strict=True):
+            if loss < self._least:
+                improved = point != self.start
+                self._best, self._least = point, loss
+        if not improved:
+            self._axis = (self._axis + 1) % len(self._sizes)
+
+    def _neighbours(self, axis: int) -> list[Point]:
+        points = []
+        for step in (1, -1):
+            place = self._best[axis] + step
+            point = (*self._best[:axis], place, *self._best[axis + 1 :])
+            if 0 <= place < self._sizes[axis] and point not in self._tried:
+                points.append(point)
+        return points
+
+    def _nearby(self) -> list[Point]:
+        reach = 1
+        while reach < max(self._sizes):
+            around = [range(max(0, b - reach), min(n, b + reach + 1)) for b, n in zip(self._best, self._sizes, strict=True)]
+            points = [point for point in product(*around) if point not in self._tried]
+            if points:
+                chosen = self._rng.permutation(len(points))[:AT_A_TIME]
+                return [points[place] for place in chosen]
+            reach += 1
+        return []
