@@ -1,5 +1,6 @@
 """PBODL: parallel Bayesian online deep learning for click-through rates."""
 
+from pbodl.baselines import AdPredictor, BatchDNN, BatchFM, FTRLProximal, MatchBox
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.models.contract import Prediction
@@ -7,4 +8,21 @@ from pbodl.models.deep_probit import FFMMLP, FMMLP, DeepProbit, SparseMLP
 from pbodl.models.snapshot import load
 from pbodl.models.spec import FieldPrior, Prior
 
-__all__ = ["FFMMLP", "FMMLP", "DeepProbit", "Field", "FieldPrior", "InputError", "Prediction", "Prior", "Schema", "SparseMLP", "load"]
+__all__ = [
+    "FFMMLP",
+    "FMMLP",
+    "AdPredictor",
+    "BatchDNN",
+    "BatchFM",
+    "DeepProbit",
+    "FTRLProximal",
+    "Field",
+    "FieldPrior",
+    "InputError",
+    "MatchBox",
+    "Prediction",
+    "Prior",
+    "Schema",
+    "SparseMLP",
+    "load",
+]

@@ -49,7 +49,10 @@ class RowPrior(NamedTuple):
 
 
 class Forgetting(NamedTuple):
-    """Decay towards the prior: half-life in units of the clock (0: none), and whether the mean decays too."""
+    """Decay towards the prior: half-life in units of the clock (0: none), and whether means decay too.
+
+    Means that started from a draw never decay: at the prior's zero they would be in the saddle of erratum E7.
+    """
 
     half_life: np.float64
     also_mean: np.bool_
@@ -101,6 +104,12 @@ def kept_share(elapsed, half_life):
     return np.float32(2.0 ** (-elapsed / half_life)) if elapsed > SMALLEST_FORGETTING * half_life else ONE
 
 
+@inlined
+def means_decay(prior, forgetting):
+    """Whether the embeddings' means decay."""
+    return forgetting.also_mean and prior.initial_scale == ZERO
+
+
 @jit
 def forget_rows(rows, features, sample, now, prior, forgetting):
     """Bring the decay of a sample's rows up to the clock `now`; a row never learned has nothing to forget. MODIFIES: rows."""
@@ -114,7 +123,7 @@ def forget_rows(rows, features, sample, now, prior, forgetting):
         rows.last_seen[r] = now
         for d in range(rows.mean.shape[1]):
             rows.mean[r, d], rows.variance[r, d] = decay(
-                rows.mean[r, d], rows.variance[r, d], prior.variance[field], kept, forgetting.also_mean
+                rows.mean[r, d], rows.variance[r, d], prior.variance[field], kept, means_decay(prior, forgetting)
             )
         if len(rows.linear_mean) > 0:
             rows.linear_mean[r, 0], rows.linear_variance[r, 0] = decay(
@@ -166,7 +175,7 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
         elif half_life > 0.0:
             kept = kept_share(now - last_seen[r], half_life)
             for d in range(m_w.shape[1]):
-                m_d, v_d = preview_weight(m_w[r, d], v_w[r, d], prior.variance[field], kept, also_mean)
+                m_d, v_d = preview_weight(m_w[r, d], v_w[r, d], prior.variance[field], kept, means_decay(prior, forgetting))
                 m_x[j, d] = x * m_d
                 v_x[j, d] = x2 * v_d
             if len(m_l) > 0:

@@ -7,8 +7,9 @@ Shapes: L dense layers, layer l from sizes[l] to sizes[l+1] units; sizes[0] is t
 layers stand in one padded array (L, widest out, widest in + 1), so that one compiled kernel serves every depth.
 
 erratum E8: the last layer is linear; z_L enters the probit without a ReLU.
-Without hidden layers z_L is the sum of z_0 plus the bias (sizes = [0, 1]): the sum operation is then linear probit regression, and
-FM is the factorisation machine itself.
+Beyond the paper, a *shortcut*: a multiple of the sum of z_0 goes straight to z_L, beside the hidden layers. Without hidden layers
+(sizes = [0, 1]) it is all there is besides the bias: the sum operation is then linear probit regression, and FM is the
+factorisation machine itself.
 """
 
 from typing import NamedTuple
@@ -55,6 +56,7 @@ class Shape(NamedTuple):
     mode: np.int64  # of the FM variance: EXACT or PAPER
     sizes: np.ndarray  # int64 (L + 1,)
     width: np.int64  # of z_0
+    shortcut: np.float32  # what of the sum of z_0 goes straight to z_L
     group_of_field: np.ndarray  # int32 (fields,)
 
 
@@ -169,10 +171,9 @@ def dense_layers_forward(dense, shape, w):
         if l < top:
             relu_forward(w.m_a[l], w.v_a[l], n_out, w.m_z[l + 1], w.v_z[l + 1], w.above[l], w.below[l], w.ratio[l])
     mean, variance = w.m_a[top, 0], w.v_a[top, 0]
-    if shape.sizes[0] == 0:
-        for i in range(shape.width):
-            mean += w.m_z[0, i]
-            variance += w.v_z[0, i]
+    for i in range(shape.width):
+        mean += shape.shortcut * w.m_z[0, i]
+        variance += shape.shortcut * shape.shortcut * w.v_z[0, i]
     return mean, variance
 
 
@@ -190,9 +191,10 @@ def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
             dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out,
             w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l],
         )  # fmt: skip
-    if shape.sizes[0] == 0:
-        for i in range(shape.width):
-            w.dm[0, i], w.dv[0, i] = dm_top, dv_top
+    below_hidden = shape.sizes[0] > 0
+    for i in range(shape.width):
+        w.dm[0, i] = shape.shortcut * dm_top + (w.dm[0, i] if below_hidden else ZERO)
+        w.dv[0, i] = shape.shortcut * shape.shortcut * dv_top + (w.dv[0, i] if below_hidden else ZERO)
     return rejected
 
 
@@ -204,11 +206,12 @@ def forget_dense(dense, shape, now, forgetting):
     kept = kept_share(now - dense.last_seen[0], forgetting.half_life)
     if kept == ONE:
         return
+    also_mean = forgetting.also_mean and shape.sizes[0] == 0  # the bias alone: all other means started from a draw
     for l in range(len(shape.sizes) - 1):  # noqa: E741
         for o in range(shape.sizes[l + 1]):
             for i in range(shape.sizes[l] + 1):
                 dense.mean[l, o, i], dense.variance[l, o, i] = decay(
-                    dense.mean[l, o, i], dense.variance[l, o, i], dense.prior_variance, kept, forgetting.also_mean
+                    dense.mean[l, o, i], dense.variance[l, o, i], dense.prior_variance, kept, also_mean
                 )
     dense.last_seen[0] = now
 
@@ -256,11 +259,11 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
             operation_forward(shape, features, sample, w)
             for i in range(shape.width):
                 m_z[i, s], v_z[i, s] = w.m_z[0, i], w.v_z[0, i]
-        if shape.sizes[0] == 0:
+        if shape.shortcut > ZERO:
             for i in range(shape.width):
                 for s in range(n):
-                    mean[begin + s] += m_z[i, s]
-                    variance[begin + s] += v_z[i, s]
+                    mean[begin + s] += shape.shortcut * m_z[i, s]
+                    variance[begin + s] += shape.shortcut * shape.shortcut * v_z[i, s]
         for l in range(top + 1):  # noqa: E741
             n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
             dense_forward_block(dense.mean[l], dense.variance[l], m_z, v_z, n_in, n_out, m_a, v_a)

@@ -5,8 +5,8 @@ their arrays and hands them to `kernels.network`; the mathematics is there.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from pbodl.kernels.embedding import Features, Forgetting, RowPrior, Rows, initia
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Model, Prediction, State, check_state
 from pbodl.models.eviction import make_room, sweep
-from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior, SparseSpec
+from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior
 
 ALIGN = 16  # floats: rows of dense weights start at whole cache lines
 COUNTERS = ("rejected_embedding", "rejected_linear", "rejected_dense")
@@ -41,17 +41,20 @@ class DeepProbit(Model):
     dim             length of a feature's embedding
     hidden          sizes of the hidden layers, none to five
     linear          add one weight per feature to the output
+    shortcut        add the sum of z_0, over √dim, to the output: what FM and FFM find reaches it without the hidden layers; pays
+                    on large logs, costs on small ones
     fm_variance     "exact", or "paper" for the printed formula (erratum E3)
     prior           prior variances (`Prior`); None is what does well on click logs
     half_life       forget towards the prior: "7d", or "1M rows"; None never
-    decay_mean      forgetting pulls the means too, not the variances alone
+    decay_mean      forgetting pulls means to zero too, as AdPredictor does, not variances alone; means that started from a
+                    draw (embeddings, hidden layers) stay
     step_cap        most that one sample may move a mean, in units of its √variance; None is no cap
     capacity        most features to keep: what is stale and close to its prior goes first; None keeps all
     time_to_live    drop features not seen for this long: "30d"
     negative_rate   share of negatives left in the stream that it learns from; predictions are recalibrated
     initial_spread  standard deviation of the embeddings' initial means (erratum E7)
     seed            of the initial means
-    paper           the paper's very model: no linear term, FM variance as printed, prior variance 0.01
+    paper           the paper's very model: no linear term, no shortcut, FM variance as printed, prior variance 0.01
 
     Examples
     --------
@@ -76,6 +79,7 @@ class DeepProbit(Model):
         dim: int = 16,
         hidden: Iterable[int] = (64, 32),
         linear: bool = True,
+        shortcut: bool = False,
         fm_variance: str = "exact",
         prior: Prior | None = None,
         half_life: str | None = None,
@@ -88,13 +92,13 @@ class DeepProbit(Model):
         seed: int = 0,
         paper: bool = False,
     ) -> None:
-        spec = self.Spec(
-            dim=dim, hidden=hidden, linear=linear, fm_variance=fm_variance, prior=prior or self.Spec().prior, half_life=half_life,
+        spec = DeepSpec(
+            dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, fm_variance=fm_variance, prior=prior or Prior(), half_life=half_life,  # type: ignore[arg-type]
             decay_mean=decay_mean, step_cap=step_cap, capacity=capacity, time_to_live=time_to_live,
             negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
         )  # fmt: skip
         if paper:
-            spec = msgspec.structs.replace(spec, linear=False, fm_variance="paper", prior=PAPER_PRIOR)
+            spec = msgspec.structs.replace(spec, linear=False, shortcut=False, fm_variance="paper", prior=PAPER_PRIOR)
         self._build(schema, spec)
 
     @classmethod
@@ -105,6 +109,8 @@ class DeepProbit(Model):
 
     def _build(self, schema: Schema, spec: DeepSpec) -> None:
         Model.__init__(self, schema, spec)
+        spec = msgspec.structs.replace(spec, prior=spec.prior.settled(self.op, len(schema.fields)))
+        self.spec = spec
         names = [field.name for field in schema.fields]
         for name in spec.prior.fields:
             if name not in names:
@@ -116,7 +122,7 @@ class DeepProbit(Model):
         sizes = (width, *spec.hidden, 1) if spec.hidden else (0, 1)
         self.shape = network.Shape(
             np.int64(self.op), np.int64(interaction.PAPER if spec.fm_variance == "paper" else interaction.EXACT),
-            np.array(sizes, np.int64), np.int64(width), schema.group_codes,
+            np.array(sizes, np.int64), np.int64(width), F32(_shortcut(spec)), schema.group_codes,
         )  # fmt: skip
         self.forgetting = Forgetting(np.float64(half_life), np.bool_(spec.decay_mean))
         self.row_prior = RowPrior(
@@ -131,6 +137,7 @@ class DeepProbit(Model):
         self.scale = RunningScale(schema)
         self.dense = _initial_dense(sizes, spec)
         self.rejected = np.zeros(3, np.int64)
+        self.kernel: Callable[..., Any] = network.learn_batch  # or one of the same arguments: threads, several passes
 
     def rows(self) -> Rows:
         """The table's arrays, as the kernels take them; views, valid until the table changes."""
@@ -162,7 +169,7 @@ class DeepProbit(Model):
                 batch.indptr[start : stop + 1] - first, rows, batch.keys[first:last], values[first:last], batch.fields[first:last]
             )
             assert batch.clicks is not None
-            network.learn_batch(
+            self.kernel(
                 self.rows(), self.dense, self.shape, features, batch.clicks[start:stop], batch.weights[start:stop],
                 clock[start:stop], self.row_prior, self.forgetting, F32(self.spec.step_cap or 0.0),
                 mean[start:stop], variance[start:stop], self.rejected,
@@ -248,6 +255,13 @@ class DeepProbit(Model):
         return list(itertools.pairwise(sizes))
 
 
+def _shortcut(spec: DeepSpec) -> float:
+    """The multiple of the sum of z_0 that goes straight to z_L: all of it where there are no hidden layers."""
+    if not spec.hidden:
+        return 1.0
+    return spec.dim**-0.5 if spec.shortcut else 0.0
+
+
 def _free_rows(name: str, shape: tuple[int, ...]) -> tuple[int | None, ...]:
     return (None, *shape[1:]) if shape and name.startswith(("embedding.", "linear.")) else shape
 
@@ -279,7 +293,6 @@ class SparseMLP(DeepProbit):
 
     kind = "sparse-mlp"
     op = interaction.SUM
-    Spec = SparseSpec
 
 
 class FMMLP(DeepProbit):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pbodl._jit import jit
 from pbodl.data.table import Table
-from pbodl.kernels.embedding import kept_share, preview_weight, standard_draw
+from pbodl.kernels.embedding import kept_share, means_decay, preview_weight, standard_draw
 from pbodl.kernels.normal import ZERO
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _knowledge(rows, keys, fields, now, prior, forgetting, score):
             kept = kept_share(now - rows.last_seen[r], forgetting.half_life)
         total = 0.0
         for d in range(rows.mean.shape[1]):
-            m, v = preview_weight(rows.mean[r, d], rows.variance[r, d], v_prior, kept, forgetting.also_mean)
+            m, v = preview_weight(rows.mean[r, d], rows.variance[r, d], v_prior, kept, means_decay(prior, forgetting))
             total += _divergence(m, v, prior.initial_scale * standard_draw(prior.seed, keys[r], np.uint64(d)), v_prior)
         if len(rows.linear_mean) > 0:
             m, v = preview_weight(rows.linear_mean[r, 0], rows.linear_variance[r, 0], v_linear, kept, forgetting.also_mean)

@@ -15,24 +15,15 @@ from numpy.typing import NDArray
 from pbodl.data.table import Table
 from pbodl.errors import InputError
 from pbodl.kernels.message import add_rows
+from pbodl.parallel.weights import Weights
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 HALF_LARGEST = 60000.0  # a little below what float16 holds
 DELTAS = ("precision_delta", "precision_mean_delta", "dense_precision_delta", "dense_precision_mean_delta")
+ROWS = ("keys", "fields", "counts", "precision_delta", "precision_mean_delta")
+POSTERIOR_ROWS = ("mean", "variance", "last_seen")
+NOTHING = np.zeros(0, np.float32)
 SCALARS = np.dtype([("sequence", "i8"), ("rows", "i8"), ("version", "i8"), ("clock", "f8"), ("variance", "f8")])
-
-
-class Posterior(NamedTuple):
-    """What a lone worker ended with: see `Shard.push`."""
-
-    version: int  # of the shard, when it was pulled from
-    mean: NDArray[np.float32]  # [k, width]
-    variance: NDArray[np.float32]
-    last_seen: NDArray[np.float64]  # [k]
-    dense_mean: NDArray[np.float32]  # [n]
-    dense_variance: NDArray[np.float32]
-    dense_last_seen: NDArray[np.float64]  # [1]
-    scale: NDArray[np.float64]  # [fields, 3]
 
 
 class Message(NamedTuple):
@@ -52,7 +43,8 @@ class Message(NamedTuple):
     dense_precision_mean_delta: NDArray[np.float32]
     scale: NDArray[np.float64]  # [fields, 3]: count, sum, sum of squares of the scaled numbers
     rejected: NDArray[np.int64]  # [3]: updates that the worker's guards rejected
-    posterior: Posterior | None = None
+    version: int = -1  # of the shard that a lone worker pulled from
+    posterior: Weights | None = None  # what a lone worker ended with: see `Shard.push`
 
     @property
     def precision(self) -> float:
@@ -85,7 +77,7 @@ def negated(message: Message, source: str, sequence: int) -> Message:
     """The message that takes another back: pushed after it, it leaves what was before, but for rounding."""
     signed = ("rows", "counts", *DELTAS, "scale", "rejected")
     return message._replace(
-        source=source, sequence=sequence, posterior=None, **{name: -getattr(message, name) for name in signed}
+        source=source, sequence=sequence, version=-1, posterior=None, **{name: -getattr(message, name) for name in signed}
     )
 
 
@@ -95,18 +87,22 @@ def shard_of(keys: NDArray[np.uint64], shards: int) -> NDArray[np.int64]:
 
 
 def split(message: Message, shards: int) -> list[Message]:
-    """A message for every shard, with the rows that it holds; the dense weights and the counters go to shard 0."""
+    """A message for every shard, with the rows that it holds; the shared part and the counters go to shard 0."""
     if shards == 1:
         return [message]
     home = shard_of(message.keys, shards)
     parts = []
     for shard in range(shards):
-        mine = np.flatnonzero(home == shard)
-        own = {name: getattr(message, name)[mine] for name in ("keys", "fields", "counts", *DELTAS[:2])}
-        part = message._replace(posterior=None, **own)
+        at = np.flatnonzero(home == shard)
+        part = message._replace(**{name: getattr(message, name)[at] for name in ROWS})
+        if message.posterior is not None:
+            posterior = message.posterior
+            part = part._replace(posterior=posterior._replace(**{name: getattr(posterior, name)[at] for name in POSTERIOR_ROWS}))
         if shard:
-            nothing = {name: np.zeros_like(getattr(message, name)) for name in ("scale", "rejected")}
-            part = part._replace(**nothing, **{name: np.zeros(0, np.float32) for name in DELTAS[2:]})
+            part = part._replace(**{name: np.zeros_like(getattr(message, name)) for name in ("scale", "rejected")})
+            part = part._replace(dense_precision_delta=NOTHING, dense_precision_mean_delta=NOTHING)
+            if part.posterior is not None:
+                part = part._replace(posterior=part.posterior._replace(dense_mean=NOTHING, dense_variance=NOTHING))
         parts.append(part)
     return parts
 
@@ -114,13 +110,12 @@ def split(message: Message, shards: int) -> list[Message]:
 def encode(message: Message, half: bool = False) -> bytes:
     """The message as bytes (safetensors); `half` sends its deltas in 16 bits, each array scaled to use float16's range."""
     posterior = message.posterior
-    version = posterior.version if posterior else -1
-    scalars = np.array([(message.sequence, message.rows, version, message.clock, message.variance)], SCALARS)
+    scalars = np.array([tuple(getattr(message, name) for name in SCALARS.names)], SCALARS)
     arrays = {"source": np.frombuffer(message.source.encode(), np.uint8), "scalars": scalars.view(np.uint8)}
     for name in ("keys", "fields", "counts", *DELTAS, "scale", "rejected"):
         arrays[name] = getattr(message, name)
     if posterior:
-        arrays |= {f"posterior.{name}": value for name, value in posterior._asdict().items() if name != "version"}
+        arrays |= {f"posterior.{name}": array for name, array in posterior._asdict().items()}
     elif half:
         for name in DELTAS:
             unit = max(float(np.abs(arrays[name]).max(initial=0.0)), 1e-30) / HALF_LARGEST
@@ -132,14 +127,14 @@ def decode(content: bytes) -> Message:
     """The message that `encode` made these bytes of."""
     try:
         arrays = safetensors.numpy.load(content)
-        sequence, rows, version, clock, variance = arrays.pop("scalars").view(SCALARS)[0].item()
+        scalars = dict(zip(SCALARS.names, arrays.pop("scalars").view(SCALARS)[0].item(), strict=True))
         source = arrays.pop("source").tobytes().decode()
-        for name in [name for name in arrays if name.endswith(".unit")]:
-            unit, name = arrays.pop(name), name.removesuffix(".unit")
-            arrays[name] = arrays[name].astype(np.float32) * np.float32(unit[0])
-        posterior = {name: arrays.pop(name) for name in list(arrays) if name.startswith("posterior.")}
-        whole = Posterior(version, **{name.removeprefix("posterior."): array for name, array in posterior.items()}) if posterior else None
-        return Message(source, sequence, rows, clock, variance, **arrays, posterior=whole)
+        for unit in [name for name in arrays if name.endswith(".unit")]:
+            name = unit.removesuffix(".unit")
+            arrays[name] = arrays[name].astype(np.float32) * np.float32(arrays.pop(unit)[0])
+        ended = {name: arrays.pop(name) for name in list(arrays) if name.startswith("posterior.")}
+        posterior = Weights(**{name.removeprefix("posterior."): array for name, array in ended.items()}) if ended else None
+        return Message(source=source, **scalars, **arrays, posterior=posterior)
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"these {len(content)} bytes are not a message ({type(error).__name__}: {error})") from error
 

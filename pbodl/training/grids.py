@@ -16,6 +16,7 @@ Grid = dict[str, Sequence[Any]]
 _DEEP: Grid = {
     "model.prior.linear": (0.004, 0.0075, 0.015, 0.03, 0.06, 0.12),
     "model.prior.embedding": (0.006, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4),
+    "model.shortcut": (False, True),
     "training.half_life": HALF_LIVES,
     "model.prior.dense": (0.0125, 0.025, 0.05, 0.1, 0.2),
     "model.dim": (4, 8, 16, 32),

@@ -68,7 +68,7 @@ def as_arrays(made: Network, prior_variance: float = 0.5) -> Arrays:
     n_fields = len(made.group_of_field)
     shape = network.Shape(
         np.int64(OPS[made.op]), np.int64(MODES[made.fm_variance]), np.array(sizes, np.int64),
-        np.int64(interaction.width(OPS[made.op], made.dim, n_fields)), np.array(made.group_of_field, np.int32),
+        np.int64(interaction.width(OPS[made.op], made.dim, n_fields)), F32(made.shortcut), np.array(made.group_of_field, np.int32),
     )  # fmt: skip
     prior = RowPrior(np.full(n_fields, prior_variance, F32), np.full(n_fields, prior_variance, F32), F32(0.3), np.uint64(1))
     arrays = Arrays(rows, dense, shape, prior)

@@ -139,20 +139,20 @@ def test_a_preview_is_what_learning_would_see(half_life, also_mean, linear):
 
     kept = 2.0 ** (-(now - rows.last_seen[:2]) / half_life) if half_life else np.ones(2)
 
-    def forgotten(mean, variance, prior):
+    def forgotten(mean, variance, prior, fades):
         precision = kept[:, None] / variance[:2] + (1 - kept)[:, None] / prior[:, None]
-        share = kept[:, None] / variance[:2] / precision if also_mean else 1.0
+        share = kept[:, None] / variance[:2] / precision if fades else 1.0
         return share * mean[:2], 1 / precision
 
     x = np.array([[1.0], [-2.5]])
-    mean, variance = forgotten(rows.mean, rows.variance, PRIOR.variance)
+    mean, variance = forgotten(rows.mean, rows.variance, PRIOR.variance, False)
     np.testing.assert_allclose(m_x[:2], x * mean, rtol=2e-6)
     np.testing.assert_allclose(v_x[:2], x**2 * variance, rtol=2e-6)
     # The unseen feature: field 1, key 99, value 3.
     np.testing.assert_allclose(m_x[2], 3.0 * 0.05 * draws(11, 99, 4), rtol=1e-6)
     np.testing.assert_allclose(v_x[2], 9.0 * PRIOR.variance[1], rtol=1e-6)
     if linear:
-        mean, variance = forgotten(rows.linear_mean, rows.linear_variance, PRIOR.linear_variance)
+        mean, variance = forgotten(rows.linear_mean, rows.linear_variance, PRIOR.linear_variance, also_mean)
         ref = (x * mean).sum(), (x**2 * variance).sum() + 9.0 * PRIOR.linear_variance[1]
         assert comp_linear == pytest.approx(ref, rel=2e-6)
     else:

@@ -95,6 +95,20 @@ def test_deeper_still(op, hidden):
     assert_same_weights(made, arrays, before, relative=5e-5)
 
 
+@pytest.mark.parametrize("op", ["concat", "sum", "fm", "ffm"])
+def test_the_shortcut_beside_the_hidden_layers(op):
+    made = random_network(21, op, (3, 2))
+    made.straight = 0.5
+    arrays, before = as_arrays(made), dict(made.weights)
+    ref = naive.forward(made, SAMPLES[0])
+    mean, variance = predict(arrays, as_features(SAMPLES[:1]))
+    comp = learn(arrays, SAMPLES[:1], [1])
+    np.testing.assert_allclose((mean[0], variance[0]), ref, rtol=3e-6, atol=2e-6)
+    np.testing.assert_allclose((comp.mean[0], comp.variance[0]), ref, rtol=3e-6, atol=2e-6)
+    naive.learn(made, SAMPLES[0], 1)
+    assert_same_weights(made, arrays, before)
+
+
 @pytest.mark.parametrize("dim", [1, 3, 16, 17])
 @pytest.mark.parametrize("op", ["concat", "sum", "fm", "ffm"])
 def test_any_dimension(op, dim):

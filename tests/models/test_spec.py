@@ -111,7 +111,17 @@ def test_a_spec_refuses_unknown_names() -> None:
 
 
 def test_layer_sizes_may_come_in_any_list() -> None:
-    assert pbodl.FMMLP(PLAIN, hidden=[64, 32]).spec == pbodl.FMMLP(PLAIN, hidden=iter((64, 32))).spec == DeepSpec()
+    assert pbodl.FMMLP(PLAIN, hidden=[64, 32]).spec == pbodl.FMMLP(PLAIN, hidden=iter((64, 32))).spec
+    assert pbodl.FMMLP(PLAIN, hidden=[64, 32]).spec.hidden == DeepSpec().hidden
+
+
+def test_the_embeddings_prior_goes_by_the_number_of_fields() -> None:
+    def schema(n: int) -> pbodl.Schema:
+        return pbodl.Schema(label="click", fields=[pbodl.Field(f"f{i}") for i in range(n)])
+
+    for model in (pbodl.SparseMLP, pbodl.FMMLP, pbodl.FFMMLP):
+        assert model(schema(3)).spec.prior.embedding > model(schema(20)).spec.prior.embedding
+    assert pbodl.FMMLP(schema(3), prior=pbodl.Prior(embedding=0.07)).spec.prior.embedding == 0.07
 
 
 def test_a_spec_is_frozen() -> None:

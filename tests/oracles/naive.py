@@ -35,6 +35,7 @@ class Network:
     linear: bool
     group_of_field: tuple[int, ...]
     fm_variance: str = "exact"
+    straight: float = 0.0  # the multiple of the sum of z_0 that reaches z_L beside the hidden layers
     weights: dict[Name, Gauss] = field(default_factory=dict)
 
     @property
@@ -42,6 +43,11 @@ class Network:
         """Units of z_0, of the hidden layers, and of the output; nothing is below the bias if there is no hidden layer."""
         width = self.dim * len(self.group_of_field) if self.op == "concat" else self.dim
         return (width, *self.hidden, 1) if self.hidden else (0, 1)
+
+    @property
+    def shortcut(self) -> float:
+        """Without hidden layers all of z_0's sum goes straight to z_L."""
+        return self.straight if self.hidden else 1.0
 
     @property
     def groups(self) -> int:
@@ -141,10 +147,9 @@ def forward(network: Network, sample: list[Feature]) -> Gauss:
             m, v = weights["embedding", item.row, g, k]
             values[i, g, k] = (item.x * m, item.x**2 * v)
     z = operation(network, sample, values)
-    mean = variance = 0.0
-    if not network.hidden:
-        mean, variance = sum(m for m, _ in z), sum(v for _, v in z)
-        z = []
+    mean = network.shortcut * sum(m for m, _ in z)
+    variance = network.shortcut**2 * sum(v for _, v in z)
+    z = z if network.hidden else []
     layers = list(itertools.pairwise(network.sizes))
     for layer, (n_in, n_out) in enumerate(layers):
         z = dense(z, [[weights["dense", layer, o, i] for i in range(n_in + 1)] for o in range(n_out)])
