@@ -9,7 +9,7 @@ BENCH := .venv-bench/bin
 PIP := -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
 # The extras the tests need, and all those of the tested set (Ray is not in it yet).
-EXTRAS := test
+EXTRAS := test,batch
 LOCKED := test,serve,redis,kafka,batch
 
 # An environment is set up again when what these files say changes, and not otherwise.

@@ -28,8 +28,8 @@ def side_by_side(rows: int, seed: int, progress: Callable[[int, str], None]) -> 
         for model, tracker in zip(models, trackers, strict=True):
             tracker.add(batch, model.learn(batch), batch.weights.astype(float))
         done += len(batch)
-        texts = [f"{name}: AUC {t.overall().auc:.4f}, log loss {t.overall().log_loss:.4f}" for name, t in zip(NAMES, trackers, strict=True)]
-        progress(done, "   ".join(texts))
+        figures = [tracker.overall() for tracker in trackers]
+        progress(done, "   ".join(f"{name}: AUC {f.auc:.4f}" for name, f in zip(NAMES, figures, strict=True)))
     return _table([tracker.summary()["days"] for tracker in trackers])
 
 

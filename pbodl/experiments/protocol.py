@@ -4,11 +4,13 @@ Beside it the progressive figures, predict-then-learn over the whole stream, tes
 """
 
 import hashlib
+import itertools
 import resource
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,13 +50,13 @@ def survey(paths: Sequence[str], schema: Schema, test_days: int, progress: Calla
     """Read the log's times once, to know its days and how many rows are for training."""
     if schema.time is None:
         raise InputError("the experiment goes by days; name the schema's time column with time = '...'")
-    narrow = Schema(label=schema.label, time=schema.time, time_format=schema.time_format, fields=(Field("day", derive="hour_of_day"),))
+    narrow = msgspec.structs.replace(schema, fields=(Field("day", derive="hour_of_day"),), weight=None)
     counts: dict[float, int] = {}
     rows = 0
     with open_log(paths, narrow) as reader:
         for chunk in reader:
-            days, n = np.unique(np.floor(chunk.batch.times / DAY), return_counts=True)
-            for day, count in zip(days.tolist(), n.tolist(), strict=True):
+            found, n = np.unique(np.floor(chunk.batch.times / DAY), return_counts=True)
+            for day, count in zip(found.tolist(), n.tolist(), strict=True):
                 counts[day] = counts.get(day, 0) + count
             rows += len(chunk.batch)
             progress(rows)
@@ -136,7 +138,7 @@ def _split(batch: Batch, test_start: float) -> list[tuple[Batch, bool]]:
     if testing.all() or not testing.any():
         return [(batch, bool(testing.all()))]
     edges = [0, *(np.flatnonzero(np.diff(testing)) + 1).tolist(), len(batch)]
-    return [(batch.rows(a, b), bool(testing[a])) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(batch.rows(a, b), bool(testing[a])) for a, b in itertools.pairwise(edges)]
 
 
 def _checksum(paths: Sequence[str]) -> str:

@@ -20,12 +20,13 @@ def write_table1(out: Path, result: Mapping[str, Any], config: Config) -> None:
     rows = [_row(model) for model in result["models"]]
     facts = result["provenance"]
     lead = (
-        f"{facts['train_rows']:,} rows to train on in one pass, {facts['rows'] - facts['train_rows']:,} to test on with the model frozen "
-        f"({facts['test_days']} day(s)); {facts['seeds']} seed(s); {facts['trials']} settings tried for each on the first "
+        f"{facts['train_rows']:,} rows to train on in one pass, {facts['rows'] - facts['train_rows']:,} to test on, the model "
+        f"frozen ({facts['test_days']} day(s)); {facts['seeds']} seed(s); {facts['trials']} settings tried for each on the first "
         f"{min(facts['tune_rows'], facts['train_rows']):,} training rows."
     )
     chosen = [(model["name"], _settings(model["chosen"])) for model in result["models"]]
-    text = f"# Table 1\n\n{lead}\n\n{markdown(COLUMNS, rows)}\n\n## Settings chosen\n\n{markdown(('model', 'settings'), chosen)}\n\n"
+    text = f"# Table 1\n\n{lead}\n\n{markdown(COLUMNS, rows)}\n\n"
+    text += f"## Settings chosen\n\n{markdown(('model', 'settings'), chosen)}\n\n"
     text += f"Data checksum {facts['checksum']}, PBODL {facts['version']}.\n"
     (out / "table1.md").write_text(text, encoding="utf-8")
     best = max(result["models"], key=lambda model: model["auc"])

@@ -36,7 +36,9 @@ class Settings(NamedTuple):
     trials: int = 8
 
 
-def table1(config: Config, paths: Sequence[str], out: Path, settings: Settings, entries: Sequence[Entry] = TABLE_1) -> dict[str, Any]:
+def table1(
+    config: Config, paths: Sequence[str], out: Path, settings: Settings, entries: Sequence[Entry] = TABLE_1
+) -> dict[str, Any]:
     """Run whatever is not done yet; write table1.md, table1.json and report.html; returns what is in table1.json."""
     out.mkdir(parents=True, exist_ok=True)
     with bar() as progress:
@@ -47,7 +49,8 @@ def table1(config: Config, paths: Sequence[str], out: Path, settings: Settings, 
             chosen = _tuned(entry, config, log, out, settings, progress)
             seeds = settings.seeds if "seed" in chosen.build().spec.__struct_fields__ else 1
             runs = [_run(entry, chosen, seed, log, out, progress) for seed in range(seeds)]
-            results.append({"name": entry.name, "kind": entry.kind, "published": entry.published, "chosen": _chosen(chosen), "runs": runs})
+            about = {"name": entry.name, "kind": entry.kind, "published": entry.published, "chosen": _chosen(chosen)}
+            results.append({**about, "runs": runs})
     _compare(results, out)
     provenance = {
         "version": version("pbodl"), "data": list(paths), "checksum": log.checksum, "rows": log.rows, "train_rows": log.train_rows,

@@ -20,8 +20,32 @@ from pbodl.kernels.network import (
     operation_backward,
     operation_forward,
 )
-from pbodl.kernels.normal import ZERO
+from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.probit import probit_backward
+from pbodl.kernels.relu import NEGLIGIBLE
+
+
+@inlined
+def joint_scale(rows, row_powers, features, sample, dm_x, dm, v):
+    """(1 + v)/(1 + v + Σ (C-1) v_w g²), g = ∂m_z/∂m_w: what a Gaussian likelihood to these powers, taken jointly, moves each weight by.
+
+    v is the predictive variance. Without it many rows with large powers would together overshoot the sample that they learn.
+    """
+    m_w, v_w, v_l = rows.mean, rows.variance, rows.linear_variance
+    first, last = features.indptr[sample], features.indptr[sample + 1]
+    extra, scale = ZERO, ZERO
+    if abs(dm) > NEGLIGIBLE:
+        scale = ONE / (dm * dm)
+    for j in range(last - first):
+        r, x = features.rows[first + j], features.values[first + j]
+        spread = ZERO
+        for d in range(m_w.shape[1]):
+            spread += v_w[r, d] * dm_x[j, d] * dm_x[j, d]
+        spread *= scale
+        if len(v_l) > 0:
+            spread += v_l[r, 0]
+        extra += (row_powers[r] - ONE) * x * x * spread
+    return (ONE + v) / (ONE + v + extra)
 
 
 @inlined
@@ -61,4 +85,5 @@ def learn_to_powers(rows, row_powers, dense, shape, features, clicks, powers, cl
         dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
         rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w)
+        power *= joint_scale(rows, row_powers, features, sample, dm_x, dm, np.float32(v))
         embedding_backward_to_powers(rows, row_powers, features, sample, clock[sample], dm_x, dv_x, dm, dv, power, cap, rejected)

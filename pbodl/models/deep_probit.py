@@ -93,8 +93,8 @@ class DeepProbit(Model):
         paper: bool = False,
     ) -> None:
         spec = DeepSpec(
-            dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, fm_variance=fm_variance, prior=prior or Prior(), half_life=half_life,  # type: ignore[arg-type]
-            decay_mean=decay_mean, step_cap=step_cap, capacity=capacity, time_to_live=time_to_live,
+            dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, fm_variance=fm_variance, prior=prior or Prior(),  # type: ignore
+            half_life=half_life, decay_mean=decay_mean, step_cap=step_cap, capacity=capacity, time_to_live=time_to_live,
             negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
         )  # fmt: skip
         if paper:

@@ -1,7 +1,8 @@
 """Several threads of one process train one model: `pbodl train --workers N`.
 
-The server's memory is the model's own, so nothing is pulled or pushed: the kernels release the interpreter's lock, the rows of
-features are shared, and the dense weights are merged every block of samples (`kernels.threads`).
+Here the server's memory is the model's own, so nothing is pulled or pushed: the kernels release the interpreter's lock, the rows of
+features are shared, and the dense weights are merged after every block of samples (`kernels.threads`). With one worker it is the
+ordinary kernel.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -10,36 +11,103 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.kernels.message import LEAST_SHARE
-from pbodl.kernels.network import Dense, Shape, forget_dense, learn_batch
+from pbodl.kernels.embedding import Features
+from pbodl.kernels.network import Dense, forget_dense, learn_batch
 from pbodl.kernels.threads import BLOCK, gather_dense, learn_blocks
+from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.merge import DEFAULT, check_merge
+from pbodl.parallel.schedule import check_workers, next_round, rows_before
 
 
 class Threads:
-    def __init__(self, model, workers, in_turns=False, dense_share=None):
-        self.model = model
-        self.workers, self.in_turns = workers, in_turns
-        self._pool = ThreadPoolExecutor(workers)
-        self.dense_share=dense_share
+    """The kernel of a model that learns with several threads.
 
-    def __call__(self, rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, rejected):
-        active=self.workers
-        share = self.dense_share or 1.0/active
+    workers   threads that learn, once the ramp has come to its end (`schedule`)
+    merge     "add" sums the threads' updates of the dense weights; else their means are averaged
+    burn_in   what is learned by one thread first, in rows or in time
+    in_turns  take the threads' blocks one after the other, in the log's order: slow, and the same every time
+
+    >>> import pbodl
+    >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
+    >>> model = pbodl.FMMLP(schema, dim=2, hidden=(4,))
+    >>> learn_with_threads(model, workers=2)
+    >>> ctr = model.learn([{"ad": n % 7, "click": n % 2} for n in range(4000)])
+    >>> model
+    FMMLP(1 fields, 4000 rows learned)
+    """
+
+    def __init__(self, workers: int, merge: str = DEFAULT, burn_in: Duration | None = None, in_turns: bool = False) -> None:
+        self.workers, self.merge, self.in_turns = check_workers(workers), check_merge(merge), in_turns
+        self.seen = 0  # rows learned
+        self._burn_in = burn_in
+        self._began: float | None = None  # the clock at the first row
+        self._pool = ThreadPoolExecutor(workers, "pbodl-worker")
+
+    def __call__(
+        self, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, powers: Any, clock: Any, prior: Any, forgetting: Any,
+        cap: Any, mean: Any, variance: Any, rejected: Any,
+    ) -> None:  # fmt: skip
+        """As `network.learn_batch`."""
+        start = 0
+        while start < len(clicks):
+            active, stop = self._stretch(start, clock)
+            part = Features(features.indptr[start : stop + 1], *features[1:])
+            own = (a[start:stop] for a in (clicks, powers, clock))
+            learned = rows, dense, shape, part, *own, prior, forgetting, cap, mean[start:stop], variance[start:stop], rejected
+            if active == 1:
+                learn_batch(*learned)
+            else:
+                self._together(active, *learned)
+            self.seen += stop - start
+            start = stop
+
+    def _stretch(self, start: int, clock: NDArray[np.float64]) -> tuple[int, int]:
+        """How many threads learn next, and up to which sample, for burn-in and ramp."""
+        if self._began is None:
+            self._began = clock[start]
+        if self._burn_in is not None:
+            left = self._burn_in.amount - self.seen
+            if not self._burn_in.in_rows:
+                left = np.searchsorted(clock[start:], self._began + self._burn_in.amount)
+            if left > 0:
+                return 1, min(start + int(left), len(clock))
+        active = next_round(self.seen, self.workers, BLOCK).workers
+        if active == self.workers:
+            return active, len(clock)
+        return active, min(start + rows_before(active + 1) - self.seen, len(clock))
+
+    def _together(self, active: int, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, *rest: Any) -> None:
+        powers, clock, prior, forgetting, *others, rejected = rest
         forget_dense(dense, shape, clock[0], forgetting)
-        base = np.zeros((2, *dense.mean.shape))
-        base[0] = 1.0 / dense.variance; base[1] = base[0] * dense.mean
+        base = np.stack([1.0 / dense.variance.astype(np.float64)] * 2)
+        base[1] *= dense.mean
         deltas = np.zeros((active, *base.shape))
+        # A copy that was last seen at the end of time does not decay: the weights themselves did, once.
         copies = [Dense(dense.mean.copy(), dense.variance.copy(), np.full(1, np.inf), dense.prior_variance) for _ in range(active)]
         counts = np.zeros((active, len(rejected)), np.int64)
-        def work(t):
-            learn_blocks(t, active, t, share, base, deltas, rows, copies[t], shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, counts[t])
+        share = 1.0 if self.merge == "add" else 1.0 / active
+
+        def work(thread: int, first: int, step: int) -> None:
+            learn_blocks(
+                first, step, thread, share, base, deltas, rows, copies[thread], shape, features, clicks, powers, clock, prior,
+                forgetting, *others, counts[thread],
+            )  # fmt: skip
+
+        blocks = -(-len(clicks) // BLOCK)
         if self.in_turns:
-            for block in range(-(-len(clicks)//BLOCK)):
-                t = block % active
-                e=(block+1)*BLOCK
-                learn_blocks(block, 1<<40, t, share, base, deltas, rows, copies[t], shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, counts[t])
+            for block in range(blocks):
+                work(block % active, block, blocks)
         else:
-            list(self._pool.map(work, range(active)))
+            list(self._pool.map(work, range(active), range(active), [active] * active))
         gather_dense(base, deltas, shape, dense.prior_variance, dense.mean, dense.variance)
         rejected += counts.sum(axis=0)
+
+
+def learn_with_threads(
+    model: DeepProbit, workers: int, merge: str = DEFAULT, burn_in: Duration | None = None, in_turns: bool = False
+) -> None:
+    """Let a model learn with several threads from now on; how, `Threads` says."""
+    kernel = Threads(workers, merge, burn_in, in_turns)
+    kernel.seen = model.rows_learned
+    model.kernel = kernel if workers > 1 else learn_batch
