@@ -39,10 +39,11 @@ check: $(READY) ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-peers ## measure speed beside PyTorch and Vowpal Wabbit
+bench: $(BENCH_READY) ## measure speed beside PyTorch and Vowpal Wabbit
 	$(BENCH)/python -m benchmarks.speed
 
-bench-peers: $(BENCH_READY) ## create .venv-bench with the libraries we are measured against
+bench-peers: $(BENCH_READY) ## compare with today's tools on 1M rows, and write docs/peers.md
+	$(BENCH)/python -m benchmarks.peers
 
 lock: ## write requirements.lock anew from the newest releases
 	@$(PYTHON) -m venv --clear build/lock

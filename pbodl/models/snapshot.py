@@ -127,9 +127,12 @@ def _read(path: Path) -> Snapshot:
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
         if manifest["format"] > FORMAT:
-            raise InputError(f"snapshot {path} has format {manifest['format']}; this release reads up to {FORMAT}: upgrade pbodl")
-        contents = {name: _checked(path / name, facts) for name, facts in manifest["files"].items()}
+            raise InputError(f"its format is {manifest['format']}, and this release reads up to {FORMAT}: upgrade pbodl")
+        contents = {name: _checked(path / name, written) for name, written in manifest["files"].items()}
         arrays = {name.removesuffix(".safetensors"): safetensors.numpy.load(content) for name, content in contents.items()}
+        facts = manifest["facts"]
+        if manifest["kind"] not in Model.kinds:
+            raise InputError(f"its model is of kind {manifest['kind']!r}; this release knows: {', '.join(Model.kinds)}")
         kind = Model.kinds[manifest["kind"]]
         schema = msgspec.convert(manifest["schema"], Schema)
         model = kind.from_spec(schema, msgspec.convert(manifest["spec"], kind.Spec))
@@ -138,12 +141,12 @@ def _read(path: Path) -> Snapshot:
         raise InputError(f"snapshot {path} is refused: {error}") from error
     except (OSError, KeyError, ValueError, TypeError, msgspec.ValidationError, safetensors.SafetensorError) as error:
         raise InputError(f"snapshot {path} is damaged ({type(error).__name__}: {error})") from error
-    return Snapshot(model, manifest["facts"], arrays, path)
+    return Snapshot(model, facts, arrays, path)
 
 
-def _checked(path: Path, facts: Mapping[str, Any]) -> bytes:
+def _checked(path: Path, written: Mapping[str, Any]) -> bytes:
     content = path.read_bytes()
-    if len(content) != facts["bytes"] or _digest(content) != facts["blake2b"]:
+    if len(content) != written["bytes"] or _digest(content) != written["blake2b"]:
         raise InputError(f"{path.name} does not match its checksum in the manifest; it was damaged or changed")
     return content
 

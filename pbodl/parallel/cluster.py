@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import from_data
+from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import Message, split
-from pbodl.parallel.schedule import next_round
+from pbodl.parallel.schedule import Schedule
 from pbodl.parallel.sharding import deal, join
 from pbodl.parallel.worker import Worker, plan
 
@@ -29,9 +30,9 @@ class Cluster:
     """
 
     def __init__(
-        self, model: DeepProbit, workers: int, rows: int = 256, shards: int = 1, merge: str = DEFAULT, burn_in: int = 0
+        self, model: DeepProbit, workers: int, rows: int = 256, shards: int = 1, merge: str = DEFAULT, burn_in: Duration | None = None
     ) -> None:
-        self.rows, self.burn_in = rows, burn_in
+        self.schedule = Schedule(workers, rows, burn_in)
         self.shards = deal(model, shards)
         self.workers = [Worker(model, f"worker-{n}", merge) for n in range(workers)]
 
@@ -41,8 +42,7 @@ class Cluster:
         ctr = np.empty(len(batch))
         start = 0
         while start < len(batch):
-            seen = self.shards[0].model.rows_learned
-            workers, rows = next_round(seen, len(self.workers), self.rows, self.burn_in)
+            workers, rows = self.schedule.next(self.shards[0].model.rows_learned, float(batch.times[start]))
             starts = range(start, min(start + workers * rows, len(batch)), rows)
             messages: list[Message] = []
             for worker, first in zip(self.workers, starts, strict=False):

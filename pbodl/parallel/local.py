@@ -9,15 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pbodl.errors import InputError
 from pbodl.kernels.embedding import Features
 from pbodl.kernels.network import Dense, forget_dense, learn_batch
 from pbodl.kernels.threads import BLOCK, gather_dense, learn_blocks
 from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.merge import DEFAULT, check_merge
-from pbodl.parallel.schedule import check_workers, next_round, rows_before
+from pbodl.parallel.schedule import Schedule
+
+STRETCH = 2048  # rows learned before looking again whether more threads may join
 
 
 class Threads:
@@ -38,10 +40,8 @@ class Threads:
     """
 
     def __init__(self, workers: int, merge: str = DEFAULT, burn_in: Duration | None = None, in_turns: bool = False) -> None:
-        self.workers, self.merge, self.in_turns = check_workers(workers), check_merge(merge), in_turns
+        self.schedule, self.merge, self.in_turns = Schedule(workers, BLOCK, burn_in), check_merge(merge), in_turns
         self.seen = 0  # rows learned
-        self._burn_in = burn_in
-        self._began: float | None = None  # the clock at the first row
         self._pool = ThreadPoolExecutor(workers, "pbodl-worker")
 
     def __call__(
@@ -51,7 +51,8 @@ class Threads:
         """As `network.learn_batch`."""
         start = 0
         while start < len(clicks):
-            active, stop = self._stretch(start, clock)
+            active = self.schedule.next(self.seen, clock[start]).workers
+            stop = len(clicks) if active == self.schedule.workers else min(start + STRETCH, len(clicks))
             part = Features(features.indptr[start : stop + 1], *features[1:])
             own = (a[start:stop] for a in (clicks, powers, clock))
             learned = rows, dense, shape, part, *own, prior, forgetting, cap, mean[start:stop], variance[start:stop], rejected
@@ -61,21 +62,6 @@ class Threads:
                 self._together(active, *learned)
             self.seen += stop - start
             start = stop
-
-    def _stretch(self, start: int, clock: NDArray[np.float64]) -> tuple[int, int]:
-        """How many threads learn next, and up to which sample, for burn-in and ramp."""
-        if self._began is None:
-            self._began = clock[start]
-        if self._burn_in is not None:
-            left = self._burn_in.amount - self.seen
-            if not self._burn_in.in_rows:
-                left = np.searchsorted(clock[start:], self._began + self._burn_in.amount)
-            if left > 0:
-                return 1, min(start + int(left), len(clock))
-        active = next_round(self.seen, self.workers, BLOCK).workers
-        if active == self.workers:
-            return active, len(clock)
-        return active, min(start + rows_before(active + 1) - self.seen, len(clock))
 
     def _together(self, active: int, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, *rest: Any) -> None:
         powers, clock, prior, forgetting, *others, rejected = rest
@@ -108,6 +94,8 @@ def learn_with_threads(
     model: DeepProbit, workers: int, merge: str = DEFAULT, burn_in: Duration | None = None, in_turns: bool = False
 ) -> None:
     """Let a model learn with several threads from now on; how, `Threads` says."""
+    if burn_in is not None and not burn_in.in_rows and model._counts_rows:
+        raise InputError("a burn-in in time needs a model whose clock is the schema's time; give it in rows: '100k rows'")
     kernel = Threads(workers, merge, burn_in, in_turns)
     kernel.seen = model.rows_learned
     model.kernel = kernel if workers > 1 else learn_batch

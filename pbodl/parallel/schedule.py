@@ -1,17 +1,18 @@
 """When how many workers learn how many rows at a time.
 
 At the start every message moves the same few weights a long way, and messages made side by side would all make the same correction.
-The paper therefore trains the first days with one thread (burning, PBODL §4.2). The ramp does so by degrees: all workers together
-take at most a twentieth of the rows seen so far, first by fewer workers, then by smaller minibatches.
+The paper therefore trains the first days with one thread (burning, PBODL §4.2). The ramp does so by degrees, and is always on: all
+workers together take at most a twentieth of the rows seen so far, first by fewer workers, then by smaller minibatches.
 """
 
-import math
 from typing import NamedTuple
 
 from pbodl.errors import InputError
+from pbodl.models.clock import Duration
 
 RAMP = 0.05
 SMALLEST = 64  # rows of a minibatch while the ramp adds workers
+MOST_WORKERS, MOST_ROWS = 4096, 65536
 
 
 class Round(NamedTuple):
@@ -19,27 +20,27 @@ class Round(NamedTuple):
     rows: int  # for each
 
 
-def next_round(seen: int, workers: int, rows: int) -> Round:
-    """How many workers learn next, and how many rows each, when `seen` rows were learned.
+class Schedule:
+    """The rounds of `workers` workers with minibatches of `rows` rows, after a burn-in by one worker, in rows or in time.
 
-    >>> next_round(0, 16, 256), next_round(10_000, 16, 256), next_round(1_000_000, 16, 256)
-    (Round(workers=1, rows=64), Round(workers=7, rows=71), Round(workers=16, rows=256))
+    >>> schedule = Schedule(16, 256)
+    >>> [schedule.next(seen, now=0.0) for seen in (0, 10_000, 1_000_000)]
+    [Round(workers=1, rows=64), Round(workers=7, rows=71), Round(workers=16, rows=256)]
     """
-    room = int(RAMP * seen)
-    active = max(1, min(workers, room // SMALLEST))
-    return Round(active, max(min(rows, SMALLEST), min(rows, room // active)))
 
+    def __init__(self, workers: int, rows: int, burn_in: Duration | None = None) -> None:
+        for name, value, most in (("workers", workers, MOST_WORKERS), ("rows of a minibatch", rows, MOST_ROWS)):
+            if not 1 <= value <= most:
+                raise InputError(f"{name} is {value}; it must be a whole number from 1 to {most}")
+        self.workers, self.rows, self.burn_in = workers, rows, burn_in
+        self._began: float | None = None
 
-def rows_before(workers: int) -> int:
-    """How many rows must be learned before the ramp allows this many workers.
-
-    >>> rows_before(7), next_round(rows_before(7), 16, 64).workers, next_round(rows_before(7) - 1, 16, 64).workers
-    (8960, 7, 6)
-    """
-    return math.ceil(workers * SMALLEST / RAMP)
-
-
-def check_workers(workers: int) -> int:
-    if not 1 <= workers <= 4096:
-        raise InputError(f"workers is {workers}; it must be a whole number from 1 to 4096")
-    return workers
+    def next(self, seen: int, now: float) -> Round:
+        """What to do when `seen` rows were learned, and the next one is of the time `now`."""
+        if self._began is None:
+            self._began = now
+        if self.burn_in is not None and (seen if self.burn_in.in_rows else now - self._began) < self.burn_in.amount:
+            return Round(1, self.rows)
+        room = int(RAMP * seen)
+        active = max(1, min(self.workers, room // SMALLEST))
+        return Round(active, max(min(self.rows, SMALLEST), min(self.rows, room // active)))

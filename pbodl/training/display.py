@@ -18,7 +18,7 @@ LABELS = {"auc": "AUC", "log_loss": "log loss", "ne": "normalised entropy", "cal
 OTHER = "(other)"  # the slice of all values that are not frequent
 
 # A log file has no width of its own.
-console = Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else 120)
+console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 120)
 
 
 def bar(description: str = "{task.description}") -> Progress:

@@ -17,7 +17,7 @@ from pbodl.data.arrays import Batch
 from pbodl.data.sampling import auto_rate, check_rate, kept_rows, selected
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
-from pbodl.models.snapshot import load_snapshot, save, snapshots
+from pbodl.models.snapshot import load_snapshot, save
 from pbodl.training.config import Config
 from pbodl.training.metrics import Figures
 from pbodl.training.names import NameStore
@@ -49,13 +49,11 @@ class Run:
         self.names: NameStore | None = None  # saved with every snapshot, if there are any
         self.rows = 0
         self.position: Mapping[str, Any] | None = None
-        self._saved_rows = -1
+        self._saved_rows = self._fitted_rows = -1
 
     @classmethod
     def start(cls, config: Config, folder: str | Path, first: Batch) -> "Run":
         """A new run; `first` are rows of the log, from which an automatic rate of negatives is worked out."""
-        if snapshots(folder):
-            raise InputError(f"{folder} already holds a run; go on with --resume, or choose another --out")
         model = new_model(config, first)
         Path(folder).mkdir(parents=True, exist_ok=True)
         return cls(config, Path(folder), model, Tracker(config.schema, config.training.period(config.schema)))
@@ -64,13 +62,17 @@ class Run:
     def resume(cls, config: Config, folder: str | Path) -> "Run":
         """The run of a folder, as it was at its newest sound snapshot."""
         snapshot = load_snapshot(folder)
-        if snapshot.model.schema != config.schema or snapshot.model.kind != config.kind:
+        model, facts = snapshot.model, snapshot.facts
+        if "tracker" not in facts:
+            raise InputError(f"{folder} holds a model that `pbodl train` did not write; there is no run to resume")
+        rate = model.negative_rate if config.training.negative_rate == "auto" else float(config.training.negative_rate)
+        if (model.schema, model.kind, model.spec) != (config.schema, config.kind, config.build(rate).spec):
             raise InputError(f"{folder} was trained with another schema or model; resume it with the configuration it began with")
         tracker = Tracker(config.schema, config.training.period(config.schema))
-        tracker.load_state(snapshot.facts["tracker"], snapshot.parts["metrics"])
-        run = cls(config, Path(folder), snapshot.model, tracker)
-        run.rows = run._saved_rows = snapshot.facts["rows"]
-        run.position = snapshot.facts["position"]
+        tracker.load_state(facts["tracker"], snapshot.parts["metrics"])
+        run = cls(config, Path(folder), model, tracker)
+        run.rows = run._saved_rows = facts["rows"]
+        run.position, run._fitted_rows = facts["position"], facts["fitted_rows"]
         return run
 
     def learn(self, chunks: Iterable[Chunk], watch: Callable[[Status], bool] = lambda status: False) -> bool:
@@ -88,6 +90,7 @@ class Run:
                 if time.monotonic() - saved_at > self.config.training.snapshot_every:
                     self.save()
                     saved_at = time.monotonic()
+            self._fit()
             return False
         finally:
             if self.rows != self._saved_rows and self.position is not None:
@@ -99,18 +102,27 @@ class Run:
         if len(kept):
             self.tracker.add(kept, predicted, weights)
 
+    def _fit(self) -> None:
+        """A model that only gathers rows while it learns is fitted to them at the end of the log."""
+        if hasattr(self.model, "fit") and self.model.rows_learned and self.rows != self._fitted_rows:
+            self.model.fit()
+            self._fitted_rows = self.rows
+            self._saved_rows = -1
+
     def save(self) -> Path:
-        """Write a snapshot of this moment, and the lines of metrics.jsonl up to it."""
+        """Write the lines of metrics.jsonl up to this moment, and a snapshot of it."""
         if self.names is not None:
             self.names.save(self.folder)  # before the snapshot: what it has learned has its name then, whatever happens
-        facts, arrays = self.tracker.state()
-        path = save(self.model, self.folder, {"rows": self.rows, "position": self.position, "tracker": facts}, {"metrics": arrays})
-        self._saved_rows = self.rows
+        # Before the snapshot, too: after a kill in between, the same rows come again, and the same lines.
         lines = [json.dumps({"kind": "point", **point}) for point in self.tracker.curve()]
         lines += [json.dumps({"kind": "period", **period}) for period in self.tracker.summary()["days"]]
         temporary = self.folder / ".metrics.jsonl"
         temporary.write_text("".join(f"{line}\n" for line in lines))
         temporary.rename(self.folder / "metrics.jsonl")
+        tracker, arrays = self.tracker.state()
+        facts = {"rows": self.rows, "position": self.position, "fitted_rows": self._fitted_rows, "tracker": tracker}
+        path = save(self.model, self.folder, facts, {"metrics": arrays})
+        self._saved_rows = self.rows
         return path
 
     def summary(self) -> dict[str, Any]:

@@ -44,6 +44,8 @@ def train(
         if not snapshots(out):
             raise InputError(f"{out} holds no run to resume; leave --resume out to start one")
         run = Run.resume(config, out)
+    elif snapshots(out):  # before the log is opened, which would empty that run's file of bad rows
+        raise InputError(f"{out} already holds a run; go on with --resume, or choose another --out")
     start = Position(**run.position) if run is not None and run.position is not None else None
     began = time.monotonic()
     with open_log(paths, config.schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, start=start) as reader:
@@ -61,7 +63,12 @@ def train(
         run.names = names
         before = run.rows
         with _signals() as received, TrainingBar(config.kind, reader.rows_total) as bar:
-            stopped = run.learn(chunks, lambda status: _watch(status, reader, bar, before, began) or bool(received))
+            try:
+                stopped = run.learn(chunks, lambda status: _watch(status, reader, bar, before, began) or bool(received))
+            except InputError as error:
+                if not snapshots(out):
+                    raise
+                raise InputError(f"{error}. The {run.rows:,} rows before it are saved in {out}: go on with --resume") from error
         seconds = time.monotonic() - began
         summary = run.summary()
         summary |= {"seconds": seconds, "rows_per_second": (run.rows - before) / max(seconds, 1e-9)}

@@ -1,0 +1,145 @@
+"""`python -m benchmarks.peers`: our models beside today's tools, on the same rows, in one table: docs/peers.md.
+
+One pass over the training days of a generated log, then its last day with the model frozen. Every tool runs in processes of its own,
+one after the other; settings are chosen by the progressive log loss on the first training rows, never by the last day.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.peer import PEERS, Peer
+from benchmarks.split import load, log_loss, prepare
+from pbodl.experiments.paired import Difference, paired_difference
+from pbodl.training.metrics import StreamMetrics
+
+PAGE = Path(__file__).parent.parent / "docs" / "peers.md"
+LIBRARIES = ("vowpalwabbit", "river", "torch", "lightgbm", "numpy", "numba")
+
+
+class Result(NamedTuple):
+    peer: Peer
+    value: float
+    facts: dict[str, Any]
+    predicted: NDArray[np.float32]
+    auc: float
+    log_loss: float
+
+    @property
+    def ours(self) -> bool:
+        return self.peer.name.startswith("PBODL")
+
+
+def measure(number: int, folder: Path, train_rows: int, clicks: NDArray[np.float32]) -> Result:
+    """Choose the peer's setting, then run it over all rows."""
+    peer, value = PEERS[number], PEERS[number].values[0]
+    if len(peer.values) > 1:
+        first = min(peer.tune_rows, train_rows)
+        tried = {each: _run(number, folder, each, "--first", str(first))["progressive"] for each in peer.values}
+        value = min(tried, key=tried.__getitem__)
+    facts = _run(number, folder, value)
+    predicted = np.load(folder / "predicted.npy")
+    judged = clicks[: len(predicted)]
+    metrics = StreamMetrics()
+    metrics.add(predicted.astype(np.float64), judged)
+    return Result(peer, value, facts, predicted, metrics.figures().auc, log_loss(predicted, judged))
+
+
+def _run(number: int, folder: Path, value: float, *options: str) -> dict[str, Any]:
+    subprocess.run([sys.executable, "-m", "benchmarks.peer", str(folder), str(number), str(value), *options], check=True)
+    return json.loads((folder / "outcome.json").read_text())
+
+
+def differences(results: list[Result], clicks: NDArray[np.float32]) -> tuple[Result, dict[str, Difference]]:
+    """Our best model by log loss, and every tool against it, on the rows that the tool scored."""
+    best = min((result for result in results if result.ours), key=lambda result: result.log_loss)
+    against = {}
+    for result in results:
+        if result is not best:
+            n = len(result.predicted)
+            against[result.peer.name] = paired_difference(result.predicted, best.predicted[:n], clicks[:n])
+    return best, against
+
+
+def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, rows: int) -> str:
+    best, against = differences(results, clicks)
+    lines = [
+        "# Side by side with today's tools",
+        "",
+        f"`make bench-peers`, that is `python -m benchmarks.peers --rows {rows}`: {rows:,} rows of the synthetic world (seed 0), 22",
+        f"categorical fields. One pass over the first days ({train_rows:,} rows), then the last day ({rows - train_rows:,} rows) with the",
+        "model frozen. One run, one thread each (Vowpal Wabbit parses in a second one), one tool after the other, on a machine of",
+        f"{os.cpu_count()} cores that had other work: rows per CPU second are the steadier figure.",
+        f"Versions: {', '.join(f'{name} {version(name)}' for name in LIBRARIES)}; Python {platform.python_version()}.",
+        "",
+        "| tool | AUC | log loss | progressive log loss | rows/s | rows per CPU second | memory, MB | setting |",
+        "|---|--:|--:|--:|--:|--:|--:|---|",
+        *(_line(result, result is best) for result in results),
+        "",
+        "- AUC and log loss: the last day. Progressive: the training rows, each predicted before it was learned (a batch before it was,",
+        "  for PyTorch). CPU seconds: of all threads. Memory: the most that learning and scoring added to a process that already held its libraries and the rows.",
+        "- Settings with values in brackets were chosen among those by the progressive log loss on the first training rows. Our models",
+        "  have their default settings, and nothing was chosen for them.",
+        f"- In bold our best model by log loss on the last day, {best.peer.name}.",
+        "",
+        f"## Differences to {best.peer.name}",
+        "",
+        "The tool minus our best model, on the same test rows, with the 95 % interval of a paired bootstrap (200 draws). Our best model was",
+        "picked by this same last day, which favours it a little; the intervals do not count that, nor the spread between seeds.",
+        "",
+        "| tool | AUC | | log loss | | our best ahead in both |",
+        "|---|--:|---|--:|---|---|",
+        *(_difference(name, difference) for name, difference in against.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(result: Result, best: bool) -> str:
+    peer, facts = result.peer, result.facts
+    tried = f"{peer.what} {result.value:g} (of {', '.join(f'{value:g}' for value in peer.values)})" if len(peer.values) > 1 else ""
+    setting = "; ".join(part for part in (tried, peer.note) if part)
+    progressive = "" if facts["progressive"] is None else f"{facts['progressive']:.4f}"
+    name = f"**{peer.name}**" if best else peer.name
+    speeds = " | ".join(f"{facts['rows'] / facts[clock]:,.0f}" for clock in ("seconds", "cpu_seconds"))
+    return f"| {name} | {result.auc:.4f} | {result.log_loss:.4f} | {progressive} | {speeds} | {facts['memory'] / 1e6:,.0f} | {setting} |"
+
+
+def _difference(name: str, d: Difference) -> str:
+    ahead = "yes" if d.auc_high < 0 < d.log_loss_low else "no"
+    auc, loss = f"{d.auc_low:+.4f} to {d.auc_high:+.4f}", f"{d.log_loss_low:+.4f} to {d.log_loss_high:+.4f}"
+    return f"| {name} | {d.auc:+.4f} | {auc} | {d.log_loss:+.4f} | {loss} | {ahead} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the log, the last day included")
+    parser.add_argument("--output", type=Path, default=PAGE, help="where the page goes")
+    options = parser.parse_args()
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(options.rows, folder)
+        split = load(folder)
+        train_rows, clicks = len(split.train.batch), split.test.clicks.copy()
+        del split
+        results = []
+        for number, peer in enumerate(PEERS):
+            print(peer.name, file=sys.stderr, end=": ", flush=True)
+            results.append(measure(number, folder, train_rows, clicks))
+            result = results[-1]
+            print(f"AUC {result.auc:.4f}, log loss {result.log_loss:.4f}, {result.facts}", file=sys.stderr, flush=True)
+    options.output.write_text(page(results, clicks, train_rows, options.rows))
+
+
+if __name__ == "__main__":
+    main()
