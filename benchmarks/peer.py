@@ -80,7 +80,7 @@ def _ours(name: str) -> Peer:
 OURS = ("AdPredictor", "FTRL-Proximal", "MatchBox", "Sparse-MLP", "FM-MLP", "FFM-MLP", "FFM-MLP, shortcut")
 FM_TRAIN_ROWS, FM_TEST_ROWS = 20_000, 10_000
 RATES, ALPHAS = (0.1, 0.5, 1.0), (0.005, 0.05, 0.2)
-FM_NOTE = f"learned the last {FM_TRAIN_ROWS:,} training rows alone, scored the first {FM_TEST_ROWS:,} test rows; defaults, 8 factors"
+FM_NOTE = f"8 factors; learned the last {FM_TRAIN_ROWS:,} training rows alone, scored the first {FM_TEST_ROWS:,} test rows"
 PEERS = (
     Peer("Vowpal Wabbit, linear", "-b 22", _vw("-l {}", 22), RATES, "-l", warm_up=_vw_caches),
     Peer("Vowpal Wabbit, --ftrl", "-b 22", _vw("--ftrl --ftrl_alpha {}", 22), ALPHAS, "--ftrl_alpha", warm_up=_vw_caches),

@@ -1,7 +1,7 @@
 """`python -m benchmarks.peers`: our models beside today's tools, on the same rows, in one table: docs/peers.md.
 
-One pass over the training days of a generated log, then its last day with the model frozen. Every tool runs in processes of its own,
-one after the other; settings are chosen by the progressive log loss on the first training rows, never by the last day.
+One pass over the training days of a generated log, then its last day with the model frozen. Every tool runs in processes of its
+own, one after the other; settings are chosen by the progressive log loss on the first training rows, never by the last day.
 """
 
 import argparse
@@ -67,37 +67,41 @@ def differences(results: list[Result], clicks: NDArray[np.float32]) -> tuple[Res
     for result in results:
         if result is not best:
             n = len(result.predicted)
-            against[result.peer.name] = paired_difference(result.predicted, best.predicted[:n], clicks[:n])
+            against[result.peer.name] = paired_difference(result.predicted, best.predicted[:n], clicks[:n].astype(np.uint8))
     return best, against
 
 
 def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, rows: int) -> str:
     best, against = differences(results, clicks)
+    libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     lines = [
         "# Side by side with today's tools",
         "",
-        f"`make bench-peers`, that is `python -m benchmarks.peers --rows {rows}`: {rows:,} rows of the synthetic world (seed 0), 22",
-        f"categorical fields. One pass over the first days ({train_rows:,} rows), then the last day ({rows - train_rows:,} rows) with the",
-        "model frozen. One run, one thread each (Vowpal Wabbit parses in a second one), one tool after the other, on a machine of",
-        f"{os.cpu_count()} cores that had other work: rows per CPU second are the steadier figure.",
-        f"Versions: {', '.join(f'{name} {version(name)}' for name in LIBRARIES)}; Python {platform.python_version()}.",
+        f"`make bench-peers`, that is `python -m benchmarks.peers --rows {rows}`: {rows:,} rows of the synthetic world",
+        f"(seed 0), 22 categorical fields. One pass over the first days ({train_rows:,} rows), then the last day",
+        f"({rows - train_rows:,} rows) with the model frozen. One run, one tool after the other, one thread each (Vowpal Wabbit",
+        f"parses in a second one), on {os.cpu_count()} cores. Versions: {libraries}, Python {platform.python_version()}.",
         "",
         "| tool | AUC | log loss | progressive log loss | rows/s | rows per CPU second | memory, MB | setting |",
         "|---|--:|--:|--:|--:|--:|--:|---|",
         *(_line(result, result is best) for result in results),
         "",
-        "- AUC and log loss: the last day. Progressive: the training rows, each predicted before it was learned (a batch before it was,",
-        "  for PyTorch). CPU seconds: of all threads. Memory: the most that learning and scoring added to a process that already held its libraries and the rows.",
-        "- Settings with values in brackets were chosen among those by the progressive log loss on the first training rows. Our models",
-        "  have their default settings, and nothing was chosen for them.",
-        f"- In bold our best model by log loss on the last day, {best.peer.name}.",
+        "- AUC and log loss: the last day. Progressive: the training rows, each predicted before it was learned (for PyTorch,",
+        "  before its batch was).",
+        "- Rows/s: learning, by the clock on the wall, which other work on the machine slows; the CPU seconds, of all threads,",
+        "  suffer less from it. Memory: the most that learning and scoring added to a process that already held its libraries",
+        "  and the rows.",
+        "- Where several values of a setting stand in brackets, the one before them had the least progressive log loss on the",
+        "  first training rows. Our models have their default settings; nothing was chosen for them here.",
+        f"- In bold: {best.peer.name}, our best by log loss on the last day.",
         "",
         f"## Differences to {best.peer.name}",
         "",
-        "The tool minus our best model, on the same test rows, with the 95 % interval of a paired bootstrap (200 draws). Our best model was",
-        "picked by this same last day, which favours it a little; the intervals do not count that, nor the spread between seeds.",
+        "The other minus our best model, on the same test rows, with the 95 % interval of a paired bootstrap (200 draws). Our best",
+        "was picked by this same last day, which favours it a little; the intervals do not count that, nor the spread between",
+        "seeds.",
         "",
-        "| tool | AUC | | log loss | | our best ahead in both |",
+        "| other | AUC | interval | log loss | interval | our best ahead in both |",
         "|---|--:|---|--:|---|---|",
         *(_difference(name, difference) for name, difference in against.items()),
     ]
@@ -110,8 +114,9 @@ def _line(result: Result, best: bool) -> str:
     setting = "; ".join(part for part in (tried, peer.note) if part)
     progressive = "" if facts["progressive"] is None else f"{facts['progressive']:.4f}"
     name = f"**{peer.name}**" if best else peer.name
-    speeds = " | ".join(f"{facts['rows'] / facts[clock]:,.0f}" for clock in ("seconds", "cpu_seconds"))
-    return f"| {name} | {result.auc:.4f} | {result.log_loss:.4f} | {progressive} | {speeds} | {facts['memory'] / 1e6:,.0f} | {setting} |"
+    speeds = [f"{facts['rows'] / facts[clock]:,.0f}" for clock in ("seconds", "cpu_seconds")]
+    cells = [name, f"{result.auc:.4f}", f"{result.log_loss:.4f}", progressive, *speeds, f"{facts['memory'] / 1e6:,.0f}", setting]
+    return f"| {' | '.join(cells)} |"
 
 
 def _difference(name: str, d: Difference) -> str:

@@ -92,7 +92,8 @@ def show(timings: dict[str, Timing], judged: list[Target]) -> None:
 def machine() -> dict[str, str]:
     cpu = [line.split(":")[1].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name")]
     libraries = {name: version(name) for name in ("numpy", "numba", "torch", "vowpalwabbit")}
-    return {"cpu": cpu[0] if cpu else platform.processor(), "cores": str(len(cpu)), "python": platform.python_version(), **libraries}
+    name = cpu[0] if cpu else platform.processor()
+    return {"cpu": name, "cores": str(len(cpu)), "python": platform.python_version(), **libraries}
 
 
 def _lines(path: Path) -> list[str]:

@@ -14,18 +14,18 @@ DAY = 86400.0
 
 
 class Split(NamedTuple):
-    """`index` numbers the features of all rows densely, for the tools that need that: [rows, FIELDS], training rows first."""
+    """`places` numbers the features of all rows densely, for the tools that need that: [rows, FIELDS], training rows first."""
 
     train: Workload
     test: Workload
-    index: NDArray[np.int64]
+    places: NDArray[np.int64]
     features: int
     folder: Path  # for files of a tool's own, shared by its runs
 
     def first(self, rows: int) -> "Split":
         """The first training rows alone, to choose a setting by; nothing to be tested on."""
         train = self.train._replace(batch=self.train.batch.rows(0, rows))
-        return self._replace(train=train, test=self.test._replace(batch=self.test.batch.rows(0, 0)), index=self.index[:rows])
+        return self._replace(train=train, test=self.test._replace(batch=self.test.batch.rows(0, 0)), places=self.places[:rows])
 
 
 class Outcome(NamedTuple):
@@ -46,16 +46,17 @@ def log_loss(predicted: NDArray, clicks: NDArray) -> float:
 def prepare(rows: int, folder: Path) -> None:
     """Write the rows where the processes of the tools find them, so that none pays for their making."""
     workload = make_workload(rows)
-    known, index = np.unique(workload.keys(), return_inverse=True)
+    known, places = np.unique(workload.keys(), return_inverse=True)
     np.save(folder / "keys.npy", workload.keys())
     np.save(folder / "clicks.npy", workload.clicks)
     np.save(folder / "times.npy", workload.batch.times)
-    np.save(folder / "index.npy", index.reshape(-1, FIELDS))
+    np.save(folder / "index.npy", places.reshape(-1, FIELDS))
     np.save(folder / "features.npy", len(known))
 
 
 def load(folder: Path) -> Split:
-    keys, clicks, times, index, features = (np.load(folder / f"{name}.npy") for name in ("keys", "clicks", "times", "index", "features"))
+    names = ("keys", "clicks", "times", "index", "features")
+    keys, clicks, times, places, features = (np.load(folder / f"{name}.npy") for name in names)
     n = len(clicks)
     schema = World(rows=1).schema
     values, fields = np.ones(n * FIELDS, dtype=np.float32), np.tile(np.arange(FIELDS, dtype=np.int32), n)
@@ -63,4 +64,4 @@ def load(folder: Path) -> Split:
     batch = Batch(keys.reshape(-1), values, fields, indptr, clicks, times, np.ones(n, dtype=np.float32))
     train = int(np.searchsorted(times, times[-1] // DAY * DAY))
     parts = (Workload(schema, batch.rows(0, train)), Workload(schema, batch.rows(train, n)))
-    return Split(*parts, index, int(features), folder)
+    return Split(*parts, places, int(features), folder)

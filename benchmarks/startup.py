@@ -6,7 +6,7 @@ import time
 
 
 def seconds_to_first_score(rounds: int) -> list[float]:
-    """Wall time of whole processes, the start of the interpreter included; a first one, not counted, fills the cache of compiled code."""
+    """Wall time of whole processes, interpreter and all; a first one, not counted, fills the cache of compiled code."""
     seconds = []
     for _ in range(rounds + 1):
         start = time.perf_counter()

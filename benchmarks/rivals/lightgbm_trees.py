@@ -19,7 +19,7 @@ SETTINGS = {"objective": "binary", "metric": "binary_logloss", "learning_rate": 
 
 def run(split: Split, leaves: int) -> Outcome:
     rows, times = len(split.train.batch), split.train.batch.times
-    encoded, clicks = _encoded(split.index, rows, split.features), split.train.clicks
+    encoded, clicks = _encoded(split.places, rows, split.features), split.train.clicks
     settings = SETTINGS | {"num_leaves": leaves}
     early = int(np.searchsorted(times, times[-1] // DAY * DAY))
     with Stopwatch() as watch:
@@ -36,12 +36,12 @@ def _dataset(encoded: NDArray[np.int32], clicks: NDArray[np.float32]) -> lightgb
     return lightgbm.Dataset(encoded, clicks, categorical_feature=list(range(FIELDS)), free_raw_data=True)
 
 
-def _encoded(index: NDArray[np.int64], rows: int, features: int) -> NDArray[np.int32]:
+def _encoded(places: NDArray[np.int64], rows: int, features: int) -> NDArray[np.int32]:
     """Labels from 1 up within each field, 0 for what is rare in the training rows."""
-    common = np.bincount(index[:rows].reshape(-1), minlength=features) >= RARE
-    encoded = np.zeros(index.shape, dtype=np.int32)
-    for field in range(index.shape[1]):
-        column = index[:, field]
+    common = np.bincount(places[:rows].reshape(-1), minlength=features) >= RARE
+    encoded = np.zeros(places.shape, dtype=np.int32)
+    for field in range(places.shape[1]):
+        column = places[:, field]
         labels = np.zeros(features, dtype=np.int32)
         known = np.unique(column[common[column]])
         labels[known] = np.arange(1, len(known) + 1)

@@ -1,5 +1,6 @@
 """River's models: a row is a dict of its features, predicted and then learned, one by one."""
 
+from collections.abc import Hashable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -38,6 +39,6 @@ def _run(model: Classifier, split: Split, test_rows: int | None = None) -> Outco
     return Outcome(len(clicks), watch.seconds, watch.cpu_seconds, progressive, np.array(tested, dtype=np.float32))
 
 
-def _rows(workload: Workload):
-    for keys in workload.keys():
-        yield dict.fromkeys(keys.tolist(), 1.0)
+def _rows(workload: Workload) -> Iterator[dict[Hashable, float]]:
+    keys = workload.keys()
+    return (dict.fromkeys(row.tolist(), 1.0) for row in keys)

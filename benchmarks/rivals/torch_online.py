@@ -16,7 +16,7 @@ torch.sparse.check_sparse_tensor_invariants.disable()  # as it is by default; sa
 def run(split: Split, rate: float) -> Outcome:
     """`rate` is the embeddings' learning rate; the dense layers' is 0.4 of it."""
     rows = len(split.train.batch)
-    index, clicks = torch.from_numpy(split.index), torch.from_numpy(split.train.clicks)
+    index, clicks = torch.from_numpy(split.places), torch.from_numpy(split.train.clicks)
     torch.manual_seed(0)
     model = FMMLP(split.features)
     optimisers = [

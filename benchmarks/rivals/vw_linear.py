@@ -1,7 +1,7 @@
 """Vowpal Wabbit's linear learner: its native driver reading its own binary cache, as its users run it on a large file.
 
-The driver parses in one thread and learns in a second one; we leave it both. The features are our keys as numbers, in one namespace,
-so that it need not hash texts. What is timed is the pass over the cache: not the making of the cache, nor of the weights.
+The driver parses in one thread and learns in a second one; we leave it both. The features are our keys as numbers, in one
+namespace, so that it need not hash texts. What is timed is the pass over the cache: not making the cache, nor the weights.
 """
 
 from collections.abc import Callable

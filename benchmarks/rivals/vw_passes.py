@@ -41,5 +41,6 @@ def _cached(workload: Workload, name: str, folder: Path) -> str:
     arguments = f"-d {text} --cache_file {cache}"
     if not text.exists():
         vw_linear._write_text(workload, len(workload.batch), text)
-        vw_linear._pass_over_cache(f"{arguments} -b {vw_linear.BITS} --loss_function logistic --quiet --no_stdin".split())().finish()
+        making = f"{arguments} -b {vw_linear.BITS} --loss_function logistic --quiet --no_stdin"
+        vw_linear._pass_over_cache(making.split())().finish()
     return arguments

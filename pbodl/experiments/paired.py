@@ -1,10 +1,12 @@
 """Paired bootstrap: is the difference between two models on the same rows more than chance?"""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
 CLIP = 1e-7  # predictions are kept in float32
 
 
@@ -19,22 +21,35 @@ class Difference(NamedTuple):
     log_loss_high: float
 
 
+def resampled(models: Sequence[NDArray[np.float32]], clicks: NDArray[np.uint8], replicates: int = 200, seed: int = 0) -> Floats:
+    """AUC and log loss of every model, on the rows themselves and then on each replicate: (1 + replicates, models, 2).
+
+    In a replicate every row is drawn Poisson(1) times, for all models alike.
+    """
+    rng = np.random.default_rng(seed)
+    places = [_ranked(predicted) for predicted in models]
+    losses = [_loss(predicted, clicks) for predicted in models]
+    clicked = clicks > 0
+    figures = np.empty((replicates + 1, len(models), 2))
+    for draw, replicate in enumerate(figures):
+        weights = rng.poisson(1.0, len(clicks)).astype(np.float64) if draw else np.ones(len(clicks))
+        for number, (place, loss) in enumerate(zip(places, losses, strict=True)):
+            replicate[number] = _auc(place, clicked, weights), weights @ loss / weights.sum()
+    return figures
+
+
+def difference(figures: Floats, model: int, reference: int) -> Difference:
+    """Model minus reference, by their places in `resampled`."""
+    drawn = figures[:, model] - figures[:, reference]
+    low, high = np.quantile(drawn[1:], [0.025, 0.975], axis=0)
+    return Difference(drawn[0, 0], low[0], high[0], drawn[0, 1], low[1], high[1])
+
+
 def paired_difference(
     model: NDArray[np.float32], reference: NDArray[np.float32], clicks: NDArray[np.uint8], replicates: int = 200, seed: int = 0
 ) -> Difference:
-    """The difference in AUC and log loss; every row is drawn Poisson(1) times, for both models alike."""
-    rng = np.random.default_rng(seed)
-    places = [_ranked(p) for p in (model, reference)]
-    losses = [_loss(p, clicks) for p in (model, reference)]
-    clicked = clicks > 0
-    drawn = np.empty((replicates + 1, 2))
-    for i in range(replicates + 1):
-        weights = np.ones(len(clicks)) if i == 0 else rng.poisson(1.0, len(clicks)).astype(np.float64)
-        auc = [_auc(place, clicked, weights) for place in places]
-        loss = [float(weights @ each / weights.sum()) for each in losses]
-        drawn[i] = auc[0] - auc[1], loss[0] - loss[1]
-    low, high = np.quantile(drawn[1:], [0.025, 0.975], axis=0)
-    return Difference(drawn[0, 0], low[0], high[0], drawn[0, 1], low[1], high[1])
+    """The difference of two models in AUC and log loss."""
+    return difference(resampled([model, reference], clicks, replicates, seed), 0, 1)
 
 
 def _ranked(predicted: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ import safetensors.numpy
 
 from pbodl.data.readers import open_log
 from pbodl.experiments.entries import TABLE_1, Entry
-from pbodl.experiments.paired import paired_difference
+from pbodl.experiments.paired import difference, resampled
 from pbodl.experiments.protocol import Log, first_batches, run_model, survey
 from pbodl.experiments.report import write_table1
 from pbodl.training.config import Config, check_config, to_tables, with_changes
@@ -111,16 +111,17 @@ def _run(entry: Entry, config: Config, seed: int, log: Log, out: Path, progress:
 
 def _compare(results: list[dict[str, Any]], out: Path) -> None:
     """Add each model's means over seeds, and its paired difference to the reference models (first seed against first seed)."""
-    first = {result["name"]: _predictions(out, result["runs"][0]["file"]) for result in results}
-    for result in results:
+    first = [_predictions(out, result["runs"][0]["file"]) for result in results]
+    figures = resampled([each["predicted"] for each in first], first[0]["clicks"])
+    names = [result["name"] for result in results]
+    for place, result in enumerate(results):
         result["auc"] = float(np.mean([run["test"]["auc"] for run in result["runs"]]))
         result["log_loss"] = float(np.mean([run["test"]["log_loss"] for run in result["runs"]]))
         result["against"] = {}
         for reference in REFERENCES:
-            if reference in first and reference != result["name"]:
-                mine, other = first[result["name"]], first[reference]
-                difference = paired_difference(mine["predicted"], other["predicted"], mine["clicks"])
-                result["against"][reference] = {key: float(value) for key, value in difference._asdict().items()}
+            if reference in names and reference != result["name"]:
+                found = difference(figures, place, names.index(reference))
+                result["against"][reference] = {key: float(value) for key, value in found._asdict().items()}
 
 
 def _predictions(out: Path, name: str) -> dict[str, np.ndarray]:

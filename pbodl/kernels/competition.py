@@ -49,7 +49,7 @@ def joint_scale(rows, row_powers, features, sample, dm_x, dm, v):
 
 
 @inlined
-def embedding_backward_to_powers(rows, row_powers, features, sample, now, dm_x, dv_x, dm_linear, dv_linear, power, cap, rejected):
+def embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm_linear, dv_linear, power, cap, rejected):
     """Update the rows of a sample's features, each to its own power. MODIFIES: rows, rejected[0] and rejected[1]."""
     m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
     first, last = features.indptr[sample], features.indptr[sample + 1]
@@ -64,13 +64,12 @@ def embedding_backward_to_powers(rows, row_powers, features, sample, now, dm_x, 
             m_l[r, 0], v_l[r, 0], no = adf_update(m_l[r, 0], v_l[r, 0], x * dm_linear, x2 * dv_linear, own, cap)
             bad_linear += no
         rows.count[r] += np.uint32(1)
-        rows.last_seen[r] = now
     rejected[0] += int(bad)
     rejected[1] += int(bad_linear)
 
 
 @jit
-def learn_to_powers(rows, row_powers, dense, shape, features, clicks, powers, clock, cap, mean, variance, rejected):
+def learn_to_powers(row_powers, rows, dense, shape, features, clicks, powers, cap, mean, variance, rejected):
     """`learn_batch` without decay, row r to the power row_powers[r]. MODIFIES: rows, dense, mean, variance, rejected."""
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
     m_x, v_x = flat(w.m_x), flat(w.v_x)
@@ -86,4 +85,4 @@ def learn_to_powers(rows, row_powers, dense, shape, features, clicks, powers, cl
         rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w)
         power *= joint_scale(rows, row_powers, features, sample, dm_x, dm, np.float32(v))
-        embedding_backward_to_powers(rows, row_powers, features, sample, clock[sample], dm_x, dv_x, dm, dv, power, cap, rejected)
+        embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm, dv, power, cap, rejected)

@@ -14,9 +14,9 @@ import numpy as np
 
 from pbodl._jit import jit
 from pbodl.gaussian import Gaussian, Natural, divide, multiply, natural
+from pbodl.kernels.adf import LARGEST, SMALLEST
 
-LEAST_SHARE = 0.5  # of its prior's precision: no message takes more away from a weight
-LARGEST = 1e6
+LEAST_SHARE = 0.5  # of its prior's precision: a weight never has less
 
 
 @jit
@@ -37,11 +37,11 @@ def quotient(m0, v0, m1, v1, precision_share, mean_share, precision_delta, preci
 
 
 @jit
-def product(m, v, at, v_prior, first, precision_delta, precision_mean_delta):
+def product(m, v, at, v_prior, kept, first, precision_delta, precision_mean_delta):
     """Multiply messages into weights: message row n into row at[n], if that is not -1; returns how many weights the guard touched.
 
-    The guard keeps the precision above a share of the prior's, whose variance is v_prior[n]; where the numbers would not stay
-    finite the weight stays as it was. MODIFIES: m, v.
+    The guard leaves a weight at least the share `kept` of its precision, and LEAST_SHARE of its prior's, whose variance is v_prior[n];
+    where the numbers would not stay finite it stays as it was. MODIFIES: m, v.
     """
     guarded = 0
     for n in range(len(at)):
@@ -50,15 +50,15 @@ def product(m, v, at, v_prior, first, precision_delta, precision_mean_delta):
             continue
         least = LEAST_SHARE / np.float64(v_prior[n])
         for c in range(m.shape[1]):
-            mean = np.float64(m[r, c])
             delta = Natural(np.float64(precision_delta[n, first + c]), np.float64(precision_mean_delta[n, first + c]))
-            precision = multiply(natural(Gaussian(mean, np.float64(v[r, c]))), delta).precision
-            if not precision >= least:
+            mean, prior = np.float64(m[r, c]), natural(Gaussian(np.float64(m[r, c]), np.float64(v[r, c])))
+            precision = multiply(prior, delta).precision
+            if not precision >= max(kept * prior.precision, least):
                 guarded += 1
-                precision = least
-            # As a step from m, so that a weight whose precision the guard held back still takes the step.
+                precision = max(kept * prior.precision, least)
+            # As a step from m, so that a weight whose precision the guard held up still takes the step.
             m_new = mean + (delta.precision_mean - delta.precision * mean) / precision
-            if not (abs(m_new) < LARGEST and precision < 1e30):
+            if not (abs(m_new) < LARGEST and precision < 1.0 / SMALLEST):
                 guarded += 1
                 continue
             m[r, c] = m_new

@@ -15,11 +15,10 @@ from pbodl.data.arrays import Batch
 from pbodl.data.batch import concat
 from pbodl.data.sampling import kept_rows, selected
 from pbodl.errors import InputError
-from pbodl.kernels.embedding import Features, Forgetting
+from pbodl.kernels.embedding import Features
 from pbodl.kernels.ep import Cavity, Sites, ep_pass
 from pbodl.kernels.network import learn_batch, most_features
 
-NEVER = Forgetting(np.float64(0.0), np.bool_(False))
 
 
 class Passes:
@@ -44,7 +43,7 @@ class Passes:
             learn_batch(weights, dense, shape, part, *own, forgetting, cap, mean[here], variance[here], rejected)
             ignored = np.empty((2, len(own[0])))
             for _ in range(1, self.passes):
-                learn_batch(weights, dense, shape, part, *own, NEVER, cap, ignored[0], ignored[1], rejected)
+                learn_batch(weights, dense, shape, part, *own, forgetting, cap, ignored[0], ignored[1], rejected)
             at, times = np.unique(part.rows, return_counts=True)
             weights.count[at] -= (times * (self.passes - 1)).astype(np.uint32)
 
@@ -78,7 +77,7 @@ class EP:
             ignored = np.empty((2, len(own[0])))
             step, made = np.inf, 1
             while made < self.passes and step > self.tolerance:
-                later = part, *own, NEVER, cap, ignored[0], ignored[1], rejected
+                later = part, *own, forgetting, cap, ignored[0], ignored[1], rejected
                 step = ep_pass(False, self.damping, sites, cavity, weights, dense, shape, *later)
                 made += 1
             self.passes_made += made

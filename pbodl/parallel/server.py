@@ -25,6 +25,7 @@ from pbodl.models.eviction import make_room, sweep
 from pbodl.parallel.message import Message
 from pbodl.parallel.weights import Weights, forget, from_vector, moments_of, put, sums_of, take, to_vector
 
+LEAST_KEPT = 0.5  # of a weight's precision, whatever a message takes away
 SMOOTHING = 0.1  # weight of the newest message in the running predictive variance
 STATE = ("server.ledger", "server.counters", "server.figures")
 
@@ -111,28 +112,28 @@ class Shard:
     def _multiply(self, message: Message) -> None:
         """Prior times message (PBODL eq. 26), after the decay up to now."""
         model, table, prior = self.model, self.model.table, self.model.row_prior
-        # A message that takes another back has nothing to take from a row that is gone.
-        at = self._rows_of(message) if message.rows >= 0 else table.find(message.keys)
+        # A message that takes another back has nothing to take from a row that is gone, and from the others all that it gave.
+        at, kept = (self._rows_of(message), LEAST_KEPT) if message.rows >= 0 else (table.find(message.keys), 0.0)
         here = at >= 0
         forget(model, at[here], model.clock)
         rows = model.rows()
         deltas = message.precision_delta, message.precision_mean_delta
-        self.guarded += product(rows.mean, rows.variance, at, prior.variance[message.fields], 0, *deltas)
+        self.guarded += product(rows.mean, rows.variance, at, prior.variance[message.fields], kept, 0, *deltas)
         if model.spec.linear:
-            linear = rows.linear_mean, rows.linear_variance, at, prior.linear_variance[message.fields], rows.mean.shape[1]
-            self.guarded += product(*linear, *deltas)
+            linear, dim = (rows.linear_mean, rows.linear_variance), rows.mean.shape[1]
+            self.guarded += product(*linear, at, prior.linear_variance[message.fields], kept, dim, *deltas)
         count = table.count[at[here]].astype(np.int64) + message.counts[here]
         table.count[at[here]] = np.maximum(count, 0)
         if len(message.dense_precision_delta):
-            self._multiply_dense(message)
+            self._multiply_dense(message, kept)
         if message.scale.any():
             model.scale.moments = moments_of(sums_of(model.scale.moments) + message.scale)
 
-    def _multiply_dense(self, message: Message) -> None:
+    def _multiply_dense(self, message: Message, kept: float) -> None:
         dense, sizes = self.model.dense, self.model.shape.sizes
         mean, variance = to_vector(dense.mean, sizes)[None], to_vector(dense.variance, sizes)[None]
         deltas = message.dense_precision_delta[None], message.dense_precision_mean_delta[None]
-        self.guarded += product(mean, variance, np.zeros(1, np.int32), np.array([dense.prior_variance]), 0, *deltas)
+        self.guarded += product(mean, variance, np.zeros(1, np.int32), np.array([dense.prior_variance]), kept, 0, *deltas)
         from_vector(mean[0], sizes, dense.mean)
         from_vector(variance[0], sizes, dense.variance)
 

@@ -53,14 +53,15 @@ def put(weights: Weights, model: DeepProbit, at: NDArray) -> None:
 
 
 def forget(model: DeepProbit, at: NDArray[np.int32], now: float) -> None:
-    """Bring the decay of rows `at`, and of the dense layers, up to the clock `now`."""
+    """Bring the decay of rows `at`, and of the dense layers, up to the clock `now`; where nothing decays, note that they were seen."""
     table = model.table
     if model.forgetting.half_life > 0.0:
         ones, fields = np.ones(len(at), np.float32), table.field[at].astype(np.int32)
         features = Features(np.array([0, len(at)]), at, table.keys[at], ones, fields)
         forget_rows(model.rows(), features, 0, now, model.row_prior, model.forgetting)
         forget_dense(model.dense, model.shape, now, model.forgetting)
-    table.last_seen[at] = now
+    else:
+        table.last_seen[at] = now
 
 
 def to_vector(padded: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:

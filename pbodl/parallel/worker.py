@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 
 from pbodl.data.arrays import Batch
 from pbodl.data.table import Table
-from pbodl.kernels import network
 from pbodl.kernels.competition import learn_to_powers
-from pbodl.kernels.embedding import Forgetting, initialise_rows
+from pbodl.kernels.embedding import initialise_rows
 from pbodl.kernels.message import quotient
+from pbodl.kernels.network import learn_batch
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.parallel.merge import DEFAULT, Shares, check_merge, shares
+from pbodl.parallel.merge import DEFAULT, Shares, all_of_it, check_merge, fair_shares
 from pbodl.parallel.message import Message, shard_of
 from pbodl.parallel.server import Pulled
 from pbodl.parallel.weights import Weights, forget, put, sums_of, take
-
-NEVER = Forgetting(np.float64(0.0), np.bool_(False))
 
 
 class Task(NamedTuple):
@@ -64,28 +62,26 @@ class Worker:
         self.local = type(model).from_spec(model.schema, model.spec)
         # The server bounds its table; this copy only lives as long as the minibatch.
         self.local.table.capacity = self.local.table.time_to_live = None
-        self.local.kernel = self._kernel
-        self._variance = 0.0
 
     def learn(self, task: Task, pulled: Sequence[Pulled], workers: int = 1) -> tuple[Message, NDArray[np.float64]]:
         """The message of a task, one of `workers` that learn at the same time, and the CTR predicted for each row before it was learned.
 
-        `pulled` are the shards' answers to `task.keys_of(shard)`.
+        `pulled` are the shards' answers to `task.keys_of(shard)`. A lone worker leaves out all that others make necessary: it decays
+        its copy itself, and sends the posterior along, so that the server has the bits of a model trained without a cluster.
         """
         local, lone = self.local, workers == 1
-        self._lone = lone
         self._load(task, pulled)
-        every, forgetting = np.arange(len(task.keys), dtype=np.int32), local.forgetting
+        every = np.arange(len(task.keys), dtype=np.int32)
         if not lone:
             forget(local, every, max(part.clock for part in pulled))
-            local.forgetting = NEVER
-        self._share = self._shares(task, pulled, workers)
+        share = self._share(task, pulled[0], workers)
         before = take(local, every)
+        learned = _Kernel(share, lone)
+        local.kernel = learned
         ctr = local.learn(task.batch)
-        local.forgetting = forgetting
         after = take(local, every)
         self.sequence += 1
-        message = self._message(task, before, after)
+        message = self._message(task, share, before, after, learned.variance)
         return (message._replace(version=pulled[0].version, posterior=after) if lone else message), ctr
 
     def _load(self, task: Task, pulled: Sequence[Pulled]) -> None:
@@ -94,7 +90,6 @@ class Worker:
         table.remove_older(np.inf)
         table.insert(task.keys)
         table.field[:] = task.fields
-        table.last_seen[:] = np.inf  # a new row has nothing to forget, whenever its first sample comes
         with np.errstate(over="ignore"):
             initialise_rows(local.rows(), table.keys, table.field, 0, local.row_prior)
         for at, part in zip(task.at, pulled, strict=True):
@@ -103,21 +98,14 @@ class Worker:
         local.rows_learned, local.clock = pulled[0].rows_learned, pulled[0].clock
         local.rejected[:] = 0
 
-    def _shares(self, task: Task, pulled: Sequence[Pulled], workers: int) -> Shares:
-        rows = len(task.batch)
-        return shares(self.merge, workers, rows, len(task.batch.keys) / rows, task.counts, self.local.table.count, pulled[0])
+    def _share(self, task: Task, pulled: Pulled, workers: int) -> Shares:
+        if self.merge == "add" or workers == 1:
+            return all_of_it(len(task.keys))
+        rows, frequency = len(task.batch), self.local.table.count / max(pulled.rows_learned, 1)
+        return fair_shares(workers, rows, task.counts, frequency, len(task.batch.keys) / rows, pulled.predictive_variance)
 
-    def _kernel(self, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, powers: Any, clock: Any, *rest: Any) -> None:
-        """The ordinary kernel, or that of the merge rule; and the predictive variance noted on the way."""
-        if self._lone:
-            network.learn_batch(rows, dense, shape, features, clicks, powers, clock, *rest)
-        else:
-            learn_to_powers(rows, self._share.power, dense, shape, features, clicks, powers, clock, *rest[2:])
-        self._variance = float(rest[-2].mean())
-
-    def _message(self, task: Task, before: Weights, after: Weights) -> Message:
-        """What learning added, or the share of it that the merge rule lets through (PBODL eq. 27)."""
-        local, share = self.local, self._share
+    def _message(self, task: Task, share: Shares, before: Weights, after: Weights, variance: float) -> Message:
+        """Posterior over prior (PBODL eq. 27), or the share of it that the merge rule sends."""
         rows = np.empty((2, *after.mean.shape), np.float32)
         quotient(before.mean, before.variance, after.mean, after.variance, share.precision, share.mean, rows[0], rows[1])
         dense = np.empty((2, 1, len(after.dense_mean)), np.float32)
@@ -126,6 +114,25 @@ class Worker:
             np.ones(1), np.array([share.dense_mean]), dense[0], dense[1],
         )  # fmt: skip
         return Message(
-            self.source, self.sequence, len(task.batch), local.clock, self._variance, task.keys, task.fields, task.counts,
-            rows[0], rows[1], dense[0, 0], dense[1, 0], sums_of(after.scale) - sums_of(before.scale), local.rejected.copy(),
+            self.source, self.sequence, len(task.batch), self.local.clock, variance, task.keys, task.fields, task.counts,
+            rows[0], rows[1], dense[0, 0], dense[1, 0], sums_of(after.scale) - sums_of(before.scale), self.local.rejected.copy(),
         )  # fmt: skip
+
+
+class _Kernel:
+    """The kernel of the local copy: the ordinary one for a lone worker, else that of the rule; it notes the predictive variance."""
+
+    def __init__(self, share: Shares, lone: bool) -> None:
+        self._share, self._lone = share, lone
+        self.variance = 0.0
+
+    def __call__(
+        self, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, powers: Any, clock: Any, prior: Any, forgetting: Any,
+        cap: Any, mean: Any, variance: Any, rejected: Any,
+    ) -> None:  # fmt: skip
+        common = rows, dense, shape, features, clicks, powers
+        if self._lone:
+            learn_batch(*common, clock, prior, forgetting, cap, mean, variance, rejected)
+        else:
+            learn_to_powers(self._share.power, *common, cap, mean, variance, rejected)
+        self.variance = float(variance.mean())

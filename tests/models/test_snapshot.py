@@ -97,7 +97,7 @@ DAMAGE = {
     "no manifest": (lambda path: (path / "manifest.json").unlink(), r"is damaged \(FileNotFoundError"),
     "not a table": (no_table, r"is damaged \(TypeError"),
     "no facts": (without_facts, r"is damaged \(KeyError: 'facts'"),
-    "a later format": (lambda path: edit_manifest(path, format=snapshot.FORMAT + 1), "its format is 2, and this release reads up to 1"),
+    "a later format": (lambda path: edit_manifest(path, format=99), "its format is 99, and this release reads up to .: upgrade"),
     "an unknown kind": (lambda path: edit_manifest(path, kind="gbdt"), "its model is of kind 'gbdt'; this release knows: .*fm-mlp"),
     "another spec": (lambda path: edit_manifest(path, spec={"dim": 5}), "is refused: the state"),
 }
@@ -149,7 +149,7 @@ def test_half_written_ones_are_not_seen(run):
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
 def test_a_failure_while_writing_leaves_the_old_ones(run, monkeypatch, writes):
-    done = []
+    done: list[Path] = []
 
     def fails(path, content, write=snapshot._write):
         if len(done) == writes:

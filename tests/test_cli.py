@@ -1,0 +1,240 @@
+"""The commands as a person meets them: exit codes, prose on stderr, one JSON object at the end of stdout.
+
+They run inside this process, by `main`, which turns errors of the input into prose; signals have their tests with resuming.
+"""
+
+import gzip
+import json
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pbodl.cli import main
+from pbodl.models.snapshot import load, snapshots
+from pbodl.training.config import to_toml
+from tests.click_log import click_log
+from tests.training.logs import small_config, write_log
+
+KEYS = {"rows", "seconds", "rows_per_second", "auc", "log_loss", "ne", "calibration", "days"}
+LOG = Path("log.parquet")  # in the folder of the test
+HEADER = "click,when,ad,price\n"
+LINES = [f"{int(i % 5 == 0)},{1000 + i},ad{i % 7},{i}" for i in range(60)]
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str  # on one line
+
+    @property
+    def last(self) -> dict:
+        return json.loads(self.out.splitlines()[-1])
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def pbodl(capsys, monkeypatch, tmp_path) -> Command:
+    """Runs a command in a folder of its own, with a configuration in config.toml, and one for CSV in csv.toml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.toml").write_text(to_toml(small_config()), encoding="utf-8")
+    schema = {"label": "click", "time": "when", "fields": [{"name": "ad", "group": "ad"}, {"name": "price", "kind": "number"}]}
+    (tmp_path / "csv.toml").write_text(to_toml(small_config(schema=schema)), encoding="utf-8")
+
+    def run(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["pbodl", *arguments])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return Outcome(int(end.value.code or 0), out, " ".join(err.split()))
+
+    return run
+
+
+@pytest.fixture
+def trained(pbodl) -> Command:
+    """The same, with a run in the folder `run`."""
+    write_log(LOG, 300)
+    assert pbodl("train", "log.parquet", "--config", "config.toml", "--out", "run").code == 0
+    return pbodl
+
+
+def write_csv(name: str, *lines: str) -> str:
+    content = (HEADER + "".join(f"{line}\n" for line in lines)).encode()
+    with open(name, "wb") as file:
+        file.write(gzip.compress(content) if name.endswith(".gz") else content)
+    return name
+
+
+def test_train_and_evaluate_end_with_json(pbodl):
+    write_log(LOG, 300)
+    trained = pbodl("train", "log.parquet", "--config", "config.toml", "--out", "run", "--json")
+    assert trained.code == 0
+    assert trained.last.keys() >= KEYS
+    assert (trained.last["rows"], trained.last["bad_rows"]) == (300, 0)
+    assert "300 rows in" in trained.err
+    assert len(trained.out.splitlines()) == 1
+    evaluated = pbodl("evaluate", "run", "log.parquet", "--by", "site", "--json")
+    assert evaluated.code == 0
+    assert evaluated.last.keys() >= KEYS
+    assert sum(line["rows"] for line in evaluated.last["slices"]) == evaluated.last["rows"] == 300
+    quiet = pbodl("evaluate", "run", "log.parquet")
+    assert (quiet.code, quiet.out) == (0, "")
+
+
+def test_predict_and_inspect(trained):
+    predicted = trained("predict", "run", "log.parquet", "--out", "ctr.parquet", "--json")
+    assert predicted.last == {"rows": 300, "out": "ctr.parquet"}
+    assert pa.parquet.read_table("ctr.parquet").num_rows == 300
+    assert trained("inspect", "run", "--json").code == 0
+    assert trained("inspect", "run", "--feature", "ad=ad1", "--json").code == 0
+    both = trained("inspect", "run", "--feature", "ad=ad1", "--explain", "row.json")
+    assert (both.code, both.err) == (2, "error: give --feature or --explain, not both")
+
+
+def test_options_reach_the_model(pbodl):
+    write_log(LOG, 50)
+    options = ["--model", "sparse-mlp", "--set", "model.dim=5", "--negative-rate", "0.5", "--every", "1h"]
+    assert pbodl("train", "log.parquet", "--config", "config.toml", "--out", "run", *options).code == 0
+    model = load("run")
+    assert (model.kind, model.spec.dim, model.negative_rate) == ("sparse-mlp", 5, 0.5)
+
+
+def test_a_bad_row_stops(pbodl):
+    write_csv("log.csv", *LINES[:40], "0,1040,ad1,cheap", *LINES[41:])
+    stopped = pbodl("train", "log.csv", "--config", "csv.toml", "--out", "run")
+    assert stopped.code == 2
+    assert "error: log.csv, line 42: number field 'price' holds 'cheap'; it must be a finite number" in stopped.err
+    assert "--bad-rows skip" in stopped.err
+    assert "The 40 rows before it are saved in run: go on with --resume" in stopped.err
+    assert "Traceback" not in stopped.err
+    assert load("run").rows_learned == 40
+    assert (pbodl("evaluate", "run", "log.csv").code, stopped.out) == (2, "")
+    # Without such rows it goes on from there.
+    done = pbodl("train", "log.csv", "--out", "run", "--resume", "--bad-rows", "skip", "--bad-rows-file", "bad.jsonl", "--json")
+    assert (done.code, done.last["rows"], done.last["bad_rows"]) == (0, 59, 1)
+
+
+def test_bad_rows_are_put_aside(pbodl):
+    write_csv("log.csv", *LINES[:10], "7,1010,ad1,1", *LINES[10:30], "0,noon,ad1,1", *LINES[30:])
+    skip = ["--bad-rows", "skip", "--bad-rows-file", "bad.jsonl"]
+    done = pbodl("train", "log.csv", "--config", "csv.toml", "--out", "run", *skip, "--json")
+    assert (done.code, done.last["rows"], done.last["bad_rows"]) == (0, 60, 2)
+    records = [json.loads(line) for line in open("bad.jsonl", encoding="utf-8")]  # noqa: SIM115
+    assert [(record["line"], record["raw"]) for record in records] == [(12, "7,1010,ad1,1"), (33, "0,noon,ad1,1")]
+    assert "label 'click' holds '7'" in records[0]["reason"]
+
+
+@pytest.mark.parametrize("name", ["log.csv.gz", "log.parquet"])
+def test_damaged_files(pbodl, name):
+    write_csv("good.csv", *LINES)
+    write_csv("log.csv.gz", *LINES * 50)
+    pa.parquet.write_table(pa.table({"click": [0, 1], "when": [1, 2], "ad": ["a", "b"], "price": [1.0, 2.0]}), "log.parquet")
+    content = open(name, "rb").read()  # noqa: SIM115
+    with open(name, "wb") as file:
+        file.write(content[: len(content) * 2 // 3])
+    for rows in ("stop", "skip"):
+        damaged = pbodl("train", "good.csv", name, "--config", "csv.toml", "--out", f"run-{rows}", "--bad-rows", rows)
+        assert damaged.code == 2
+        assert name in damaged.err
+        assert "truncated" in damaged.err or "cannot be read" in damaged.err
+        assert "Traceback" not in damaged.err
+        assert load(f"run-{rows}").rows_learned >= len(LINES)
+
+
+def test_a_run_is_not_written_over(trained):
+    again = trained("train", "log.parquet", "--config", "config.toml", "--out", "run")
+    assert (again.code, again.err) == (2, "error: run already holds a run; go on with --resume, or choose another --out")
+
+
+def test_stopped_by_a_signal(pbodl, monkeypatch):
+    write_log(LOG, 300)
+    with monkeypatch.context() as patch:
+        patch.setattr("pbodl.training.session.TrainingBar.show", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        stopped = pbodl("train", "log.parquet", "--config", "config.toml", "--out", "run", "--json")
+    assert (stopped.code, stopped.out) == (143, "")
+    assert "stopped and saved; go on with the same command and --resume (run folder run)" in stopped.err
+    done = pbodl("train", "log.parquet", "--out", "run", "--resume", "--json")
+    assert (done.code, done.last["rows"]) == (0, 300)
+
+
+def test_a_damaged_snapshot_is_told(trained):
+    rows = click_log(600)[300:]
+    pa.parquet.write_table(pa.Table.from_pylist(rows), "more.parquet")
+    assert trained("train", "log.parquet", "more.parquet", "--out", "run", "--resume").code == 0
+    (snapshots("run")[-1] / "model.safetensors").write_bytes(b"")
+    told = trained("evaluate", "run", "more.parquet")
+    assert told.code == 0
+    assert "warning: snapshot" in told.err
+    assert "using the snapshot before it, 000000000001" in told.err
+    assert load(snapshots("run")[0]).rows_learned == 300
+
+
+def test_rollback(trained):
+    alone = trained("rollback", "run")
+    assert (alone.code, "going back needs at least two" in alone.err) == (2, True)
+    load("run").save("run")
+    back = trained("rollback", "run")
+    assert back.code == 0
+    assert "000000000001 is the newest now" in back.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "model.dims=3"], "[model] has an unknown key 'dims' (did you mean 'dim'?)"),
+        (["--set", "training.halflife=7d"], "[training] has an unknown key 'halflife' (did you mean 'half_life'?)"),
+        (["--set", "modle.dim=3"], "unknown key 'modle' (did you mean 'model'?)"),
+        (["--model", "fm-mpl"], "unknown model kind 'fm-mpl' (did you mean 'fm-mlp'?)"),
+        (["--set", "dim=3"], "is not of the form table.key=value"),
+        (["--preset", "avazu"], "give --config or --preset, not both"),
+        (["--bad-rows", "ignore"], "bad_rows is 'ignore'; allowed are 'stop' and 'skip'"),
+        (["--negative-rate", "2"], "it must be above 0 and at most 1"),
+        (["--resume"], "new holds no run to resume"),
+    ],
+)
+def test_wrong_usage(pbodl, arguments, words):
+    write_log(LOG, 5)
+    wrong = pbodl("train", "log.parquet", "--config", "config.toml", "--out", "new", *arguments)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert words in wrong.err
+
+
+def test_files_that_are_not_there(pbodl):
+    for arguments in (
+        ["train", "none.csv", "--config", "config.toml", "--out", "new"],
+        ["train", "none.csv", "--out", "new"],
+        ["train", "none.csv", "--config", "none.toml", "--out", "new"],
+        ["train", "none.csv", "--preset", "avazoo", "--out", "new"],
+        ["evaluate", "none", "none.csv"],
+        ["predict", "none", "none.csv", "--out", "ctr.csv"],
+        ["inspect", "none"],
+        ["rollback", "none"],
+    ):
+        wrong = pbodl(*arguments)
+        assert (wrong.code, wrong.out, wrong.err[:6]) == (2, "", "error:"), arguments
+
+
+def test_data_synth_and_inspect(pbodl):
+    assert pbodl("data", "synth", "--rows", "500", "--days", "2", "--out", "world.csv").code == 0
+    shown = pbodl("data", "inspect", "world.csv")
+    assert shown.code == 0
+    assert "[schema]" in shown.out
+    with open("guessed.toml", "w", encoding="utf-8") as file:
+        file.write(shown.out)
+    small = ["--set", "model.dim=2", "--set", "model.hidden=[2]"]
+    assert pbodl("train", "world.csv", "--config", "guessed.toml", "--out", "run", *small).code == 0
+    guessed = pbodl("train", "world.csv", "--out", "other", *small)
+    assert guessed.code == 0
+    assert "the schema is guessed from world.csv" in guessed.err
