@@ -10,6 +10,8 @@ erratum E6: Δπ may be negative, so the product has a guard.
 In float64, from float32 weights and deltas: 1/v is not a float32 number.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pbodl._jit import jit
@@ -17,6 +19,17 @@ from pbodl.gaussian import Gaussian, Natural, divide, multiply, natural
 from pbodl.kernels.adf import LARGEST, SMALLEST
 
 LEAST_SHARE = 0.5  # of its prior's precision: a weight never has less
+
+
+class Guard(NamedTuple):
+    """The most that one message may do to a weight."""
+
+    kept: float  # share of its precision that it keeps
+    farthest: float  # step of its mean, in its standard deviations
+
+
+CAUTIOUS = Guard(0.5, 4.0)
+TRUSTING = Guard(0.0, np.inf)
 
 
 @jit
@@ -37,11 +50,11 @@ def quotient(m0, v0, m1, v1, precision_share, mean_share, precision_delta, preci
 
 
 @jit
-def product(m, v, at, v_prior, kept, first, precision_delta, precision_mean_delta):
+def product(m, v, at, v_prior, guard, first, precision_delta, precision_mean_delta):
     """Multiply messages into weights: message row n into row at[n], if that is not -1; returns how many weights the guard touched.
 
-    The guard leaves a weight at least the share `kept` of its precision, and LEAST_SHARE of its prior's, whose variance is v_prior[n];
-    where the numbers would not stay finite it stays as it was. MODIFIES: m, v.
+    Beside `guard`, a weight keeps LEAST_SHARE of the precision of its prior, whose variance is v_prior[n]; where the numbers would
+    not stay finite it stays as it was. MODIFIES: m, v.
     """
     guarded = 0
     for n in range(len(at)):
@@ -52,17 +65,15 @@ def product(m, v, at, v_prior, kept, first, precision_delta, precision_mean_delt
         for c in range(m.shape[1]):
             delta = Natural(np.float64(precision_delta[n, first + c]), np.float64(precision_mean_delta[n, first + c]))
             mean, prior = np.float64(m[r, c]), natural(Gaussian(np.float64(m[r, c]), np.float64(v[r, c])))
-            precision = multiply(prior, delta).precision
-            if not precision >= max(kept * prior.precision, least):
-                guarded += 1
-                precision = max(kept * prior.precision, least)
+            wanted, lowest = multiply(prior, delta).precision, max(guard.kept * prior.precision, least)
+            precision = wanted if wanted >= lowest else lowest
             # As a step from m, so that a weight whose precision the guard held up still takes the step.
-            m_new = mean + (delta.precision_mean - delta.precision * mean) / precision
-            if not (abs(m_new) < LARGEST and precision < 1.0 / SMALLEST):
-                guarded += 1
-                continue
-            m[r, c] = m_new
-            v[r, c] = 1.0 / precision
+            step, limit = (delta.precision_mean - delta.precision * mean) / precision, guard.farthest * np.sqrt(np.float64(v[r, c]))
+            m_new = mean + min(max(step, -limit), limit)
+            guarded += int(not (wanted >= lowest and abs(step) <= limit))
+            if np.isfinite(step) and abs(m_new) < LARGEST and precision < 1.0 / SMALLEST:
+                m[r, c] = m_new
+                v[r, c] = 1.0 / precision
     return guarded
 
 

@@ -42,7 +42,9 @@ class Cluster:
         ctr = np.empty(len(batch))
         start = 0
         while start < len(batch):
-            workers, rows = self.schedule.next(self.shards[0].model.rows_learned, float(batch.times[start]))
+            first_shard = self.shards[0]
+            seen, variance = first_shard.model.rows_learned, first_shard.predictive_variance
+            workers, rows = self.schedule.next(seen, float(batch.times[start]), variance)
             starts = range(start, min(start + workers * rows, len(batch)), rows)
             messages: list[Message] = []
             for worker, first in zip(self.workers, starts, strict=False):

@@ -42,6 +42,7 @@ class Threads:
     def __init__(self, workers: int, merge: str = DEFAULT, burn_in: Duration | None = None, in_turns: bool = False) -> None:
         self.schedule, self.merge, self.in_turns = Schedule(workers, BLOCK, burn_in), check_merge(merge), in_turns
         self.seen = 0  # rows learned
+        self._variance = 0.0  # predictive, of the last stretch
         self._pool = ThreadPoolExecutor(workers, "pbodl-worker")
 
     def __call__(
@@ -51,7 +52,7 @@ class Threads:
         """As `network.learn_batch`."""
         start = 0
         while start < len(clicks):
-            active = self.schedule.next(self.seen, clock[start]).workers
+            active = self.schedule.next(self.seen, clock[start], self._variance).workers
             stop = len(clicks) if active == self.schedule.workers else min(start + STRETCH, len(clicks))
             part = Features(features.indptr[start : stop + 1], *features[1:])
             own = (a[start:stop] for a in (clicks, powers, clock))
@@ -61,6 +62,7 @@ class Threads:
             else:
                 self._together(active, *learned)
             self.seen += stop - start
+            self._variance = float(variance[start:stop].mean())
             start = stop
 
     def _together(self, active: int, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, *rest: Any) -> None:

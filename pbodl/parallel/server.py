@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import initialise_rows
-from pbodl.kernels.message import product
+from pbodl.kernels.message import CAUTIOUS, TRUSTING, Guard, product
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.eviction import make_room, sweep
 from pbodl.parallel.message import Message
 from pbodl.parallel.weights import Weights, forget, from_vector, moments_of, put, sums_of, take, to_vector
 
-LEAST_KEPT = 0.5  # of a weight's precision, whatever a message takes away
 SMOOTHING = 0.1  # weight of the newest message in the running predictive variance
 STATE = ("server.ledger", "server.counters", "server.figures")
 
@@ -113,27 +112,27 @@ class Shard:
         """Prior times message (PBODL eq. 26), after the decay up to now."""
         model, table, prior = self.model, self.model.table, self.model.row_prior
         # A message that takes another back has nothing to take from a row that is gone, and from the others all that it gave.
-        at, kept = (self._rows_of(message), LEAST_KEPT) if message.rows >= 0 else (table.find(message.keys), 0.0)
+        at, guard = (self._rows_of(message), CAUTIOUS) if message.rows >= 0 else (table.find(message.keys), TRUSTING)
         here = at >= 0
         forget(model, at[here], model.clock)
         rows = model.rows()
         deltas = message.precision_delta, message.precision_mean_delta
-        self.guarded += product(rows.mean, rows.variance, at, prior.variance[message.fields], kept, 0, *deltas)
+        self.guarded += product(rows.mean, rows.variance, at, prior.variance[message.fields], guard, 0, *deltas)
         if model.spec.linear:
             linear, dim = (rows.linear_mean, rows.linear_variance), rows.mean.shape[1]
-            self.guarded += product(*linear, at, prior.linear_variance[message.fields], kept, dim, *deltas)
+            self.guarded += product(*linear, at, prior.linear_variance[message.fields], guard, dim, *deltas)
         count = table.count[at[here]].astype(np.int64) + message.counts[here]
         table.count[at[here]] = np.maximum(count, 0)
         if len(message.dense_precision_delta):
-            self._multiply_dense(message, kept)
+            self._multiply_dense(message, guard)
         if message.scale.any():
             model.scale.moments = moments_of(sums_of(model.scale.moments) + message.scale)
 
-    def _multiply_dense(self, message: Message, kept: float) -> None:
+    def _multiply_dense(self, message: Message, guard: Guard) -> None:
         dense, sizes = self.model.dense, self.model.shape.sizes
         mean, variance = to_vector(dense.mean, sizes)[None], to_vector(dense.variance, sizes)[None]
         deltas = message.dense_precision_delta[None], message.dense_precision_mean_delta[None]
-        self.guarded += product(mean, variance, np.zeros(1, np.int32), np.array([dense.prior_variance]), kept, 0, *deltas)
+        self.guarded += product(mean, variance, np.zeros(1, np.int32), np.array([dense.prior_variance]), guard, 0, *deltas)
         from_vector(mean[0], sizes, dense.mean)
         from_vector(variance[0], sizes, dense.variance)
 
@@ -159,8 +158,9 @@ class Shard:
     def _note(self, message: Message, entry: Entry) -> None:
         self.model.rows_learned += message.rows
         self.model.rejected += message.rejected
-        weight = SMOOTHING if self.version else 1.0
-        self.predictive_variance += weight * (message.variance - self.predictive_variance)
+        if np.isfinite(message.variance):
+            weight = SMOOTHING if self.predictive_variance else 1.0
+            self.predictive_variance += weight * (message.variance - self.predictive_variance)
         self.version += 1
         entry.sequence, entry.rows = message.sequence, entry.rows + message.rows
         entry.precision += message.precision

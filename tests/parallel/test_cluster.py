@@ -67,13 +67,6 @@ def test_many_workers_lose_little():
         assert log_loss(batch, cluster.learn(batch)) < ref + 0.006, (workers, rows)
 
 
-def test_many_workers_do_not_diverge_where_adding_does():
-    batch = market_log(20_000, seed=3)
-    options = {"prior": pbodl.Prior(embedding=0.5, linear=0.1, dense=0.05), "initial_spread": 0.1}
-    shared, added = Cluster(fm(**options), 64, 256), Cluster(fm(**options), 64, 256, merge="add")
-    assert log_loss(batch, shared.learn(batch)) < 0.5 < log_loss(batch, added.learn(batch))
-
-
 def test_burn_in_in_rows_is_sequential_so_long():
     batch = plain_log(400)
     ref = fm()
