@@ -21,7 +21,7 @@ FASTMATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 
 
 # Compiled code calls code of its own layer and of those before it, so it is stale only when one of these was edited.
-LAYERS = ("_jit", "gaussian", "kernels", "data", "models", "baselines", "training", "parallel", "streaming", "serving", "experiments")
+LAYERS = ("_jit", "kernels", "data", "models", "baselines", "training", "experiments")
 
 
 @functools.cache
