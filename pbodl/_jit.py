@@ -16,8 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.cpu import CPUTargetOptions
+from numba.core.options import TargetOptions
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
+
+# A kernel's arrays do not overlap: without this flag, for which Numba has no option of its own, the vector loops test at every
+# entry whether they do, or give up and run number by number. And it counts no references: that is an atomic operation for every
+# view of an array, a dozen a layer, and cost as much as a layer's arithmetic.
+CPUTargetOptions.noalias = TargetOptions.Mapping("noalias")
+KERNEL = {"noalias": True, "_nrt": False}
 
 
 # Compiled code calls code of its own layer and of those before it, so it is stale only when one of these was edited.
@@ -57,6 +65,11 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """As `jit`, for a part of a fused loop: always inlined into its compiled callers.
 
     An array travels between compiled functions as seven numbers, a bundle of arrays as over a hundred: a call costs more than
-    the arithmetic of a small layer.
+    the arithmetic of a small layer. As in a `kernel`, nothing is allocated, and no array is returned.
     """
-    return _compiled(function, forceinline=True)
+    return _compiled(function, forceinline=True, **KERNEL)
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `jit`, for a hot loop that allocates nothing, returns no array, and is given arrays that do not overlap."""
+    return _compiled(function, **KERNEL)

@@ -11,77 +11,113 @@ import math
 
 import numpy as np
 
-from pbodl._jit import jit
+from pbodl._jit import inlined, kernel
 from pbodl.kernels.adf import adf_update
 from pbodl.kernels.normal import ONE, TWO, ZERO
 
 BLOCK = 32  # samples side by side in `dense_forward_block`
 
 
-@jit
-def dense_forward(m_w, v_w, m_z, v_z, n_in, n_out, m_a, v_a):
-    """Moments of one sample's activations. MODIFIES: m_a, v_a."""
+@kernel
+def dense_forward(m_w, v_w, m_z, v_z, n_in, n_out, r_z, m_a, v_a):
+    """Moments of one sample's activations. MODIFIES: m_a, v_a; and for backward: r_z."""
     scale = ONE / np.float32(math.sqrt(n_in + 1.0))
+    for i in range(n_in):
+        r_z[i] = v_z[i] + m_z[i] * m_z[i]
     for o in range(n_out):
         mean, variance = m_w[o, n_in], v_w[o, n_in]
         for i in range(n_in):
             mean += m_w[o, i] * m_z[i]
-            variance += v_w[o, i] * (v_z[i] + m_z[i] * m_z[i]) + m_w[o, i] * m_w[o, i] * v_z[i]
+            variance += v_w[o, i] * r_z[i] + m_w[o, i] * m_w[o, i] * v_z[i]
         m_a[o] = mean * scale
         v_a[o] = variance * scale * scale
 
 
-@jit
-def dense_backward(m_w, v_w, m_z, v_z, n_in, n_out, dm_a, dv_a, power, cap, dm_z, dv_z):
+@kernel
+def dense_backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, power, cap, dm_z, dv_z, bad):
     """Gradients by the inputs, and the ADF update of every weight; returns how many updates the guard rejected.
 
     ∂/∂m_w = gm m_z + 2 gv m_w v_z,  ∂/∂v_w = gv r_z  with gm = dm_a/√n, gv = dv_a/n;
     ∂/∂m_z = Σ gm m_w + 2 gv v_w m_z,  ∂/∂v_z = Σ gv (v_w + m_w²), with the weights as they were before the update.
-    MODIFIES: m_w, v_w, dm_z, dv_z.
+    MODIFIES: m_w, v_w, dm_z, dv_z, and bad, which is scratch.
     """
+    # The plain case apart: with the constants in sight the compiler leaves the power and the cap out of its loop.
+    if power == ONE and cap == ZERO:
+        return _backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, ONE, ZERO, dm_z, dv_z, bad)
+    return _backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, power, cap, dm_z, dv_z, bad)
+
+
+@inlined
+def _backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, power, cap, dm_z, dv_z, bad):
     scale = ONE / np.float32(math.sqrt(n_in + 1.0))
-    rejected = 0
     for i in range(n_in):
         dm_z[i] = ZERO
         dv_z[i] = ZERO
+        bad[i] = ZERO
+    rejected = ZERO
     for o in range(n_out):
         gm = dm_a[o] * scale
         gv = dv_a[o] * scale * scale
         two_gv = TWO * gv
+        m_o, v_o = m_w[o], v_w[o]
         for i in range(n_in):
-            dm_z[i] += gm * m_w[o, i] + two_gv * v_w[o, i] * m_z[i]
-            dv_z[i] += gv * (v_w[o, i] + m_w[o, i] * m_w[o, i])
-        bad = ZERO
-        for i in range(n_in):
-            dm = gm * m_z[i] + two_gv * m_w[o, i] * v_z[i]
-            dv = gv * (v_z[i] + m_z[i] * m_z[i])
-            m_w[o, i], v_w[o, i], no = adf_update(m_w[o, i], v_w[o, i], dm, dv, power, cap)
-            bad += no
-        m_w[o, n_in], v_w[o, n_in], no = adf_update(m_w[o, n_in], v_w[o, n_in], gm, gv, power, cap)
-        rejected += int(bad + no)
-    return rejected
+            m, v = m_o[i], v_o[i]
+            dm_z[i] += gm * m + two_gv * v * m_z[i]
+            dv_z[i] += gv * (v + m * m)
+            m_o[i], v_o[i], no = adf_update(m, v, gm * m_z[i] + two_gv * m * v_z[i], gv * r_z[i], power, cap)
+            # Counted by input: one sum for all would have to be drawn together at the end of every row.
+            bad[i] += no
+        m_o[n_in], v_o[n_in], no = adf_update(m_o[n_in], v_o[n_in], gm, gv, power, cap)
+        rejected += no
+    for i in range(n_in):
+        rejected += bad[i]
+    return int(rejected)
 
 
-@jit
-def dense_forward_block(m_w, v_w, m_z, v_z, n_in, n_out, m_a, v_a):
-    """`dense_forward` of BLOCK samples at once: arrays are (unit, sample). MODIFIES: m_a, v_a.
-
-    A weight is loaded once for all samples of a block, and the inner loop runs over samples. Each sample's sums are taken in the
-    same order whatever its neighbours are, so a prediction does not depend on the batch it was made in.
-    """
+@kernel
+def pack_dense(m_w, v_w, n_in, n_out, packed):
+    """A layer's weights as `dense_forward_block` wants them: m_w, v_w and m_w² + v_w, with the scale in them. MODIFIES: packed
+    (3, n_out, and one more if that is odd, n_in + 1)."""
     scale = ONE / np.float32(math.sqrt(n_in + 1.0))
-    mean = np.empty(BLOCK, np.float32)
-    variance = np.empty(BLOCK, np.float32)
+    for o in range(packed.shape[1]):
+        for i in range(n_in + 1):
+            m = m_w[o, i] * scale if o < n_out else ZERO
+            v = v_w[o, i] * scale * scale if o < n_out else ZERO
+            packed[0, o, i] = m
+            packed[1, o, i] = v
+            packed[2, o, i] = m * m + v
+
+
+@kernel
+def dense_forward_block(packed, z, n_in, n_out, a):
+    """`dense_forward` of BLOCK samples at once; z holds m_z, v_z, m_z² as (3, unit, sample), a holds m_a, v_a alike.
+
+    As v_w r_z + m_w² v_z = (m_w² + v_w) v_z + v_w m_z², the layer is three matrix products. A sample's sums are taken in the same
+    order whatever its neighbours are, so a prediction does not depend on the batch it was made in. MODIFIES: a, and m_z² in z.
+    """
+    for i in range(n_in):
+        for s in range(BLOCK):
+            z[2, i, s] = z[0, i, s] * z[0, i, s]
     for o in range(n_out):
         for s in range(BLOCK):
-            mean[s] = m_w[o, n_in]
-            variance[s] = v_w[o, n_in]
+            a[0, o, s] = packed[0, o, n_in]
+            a[1, o, s] = packed[1, o, n_in]
+    pairs = a.reshape(2, a.shape[1] // 2, 2 * BLOCK)
+    add_product(packed[0], z[0], n_in, n_out, pairs[0])
+    add_product(packed[2], z[1], n_in, n_out, pairs[1])
+    add_product(packed[1], z[2], n_in, n_out, pairs[1])
+
+
+@kernel
+def add_product(w, z, n_in, n_out, a):
+    """a += W z, with z as (input, sample) and a as (pair of outputs, 2 BLOCK samples). MODIFIES: a.
+
+    BLOCK is a constant, so that the compiler unrolls the innermost loop and keeps the sums of a pair in registers over all inputs.
+    """
+    for p in range((n_out + 1) // 2):
+        w_0, w_1, sums = w[2 * p], w[2 * p + 1], a[p]
         for i in range(n_in):
-            m, v = m_w[o, i], v_w[o, i]
-            square = m * m + v
+            x_0, x_1, inputs = w_0[i], w_1[i], z[i]
             for s in range(BLOCK):
-                mean[s] += m * m_z[i, s]
-                variance[s] += square * v_z[i, s] + v * (m_z[i, s] * m_z[i, s])
-        for s in range(BLOCK):
-            m_a[o, s] = mean[s] * scale
-            v_a[o, s] = variance[s] * scale * scale
+                sums[s] += x_0 * inputs[s]
+                sums[BLOCK + s] += x_1 * inputs[s]

@@ -193,26 +193,42 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
 
 
 @inlined
-def embedding_backward(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, rejected):
-    """Update the rows of a sample's features. MODIFIES: rows, rejected[0] (embeddings) and rejected[1] (linear term)."""
+def embedding_backward(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, bad, rejected):
+    """Update the rows of a sample's features. MODIFIES: rows, rejected (embeddings, linear term), and bad: scratch."""
+    # The plain case apart: with the constants in sight the compiler leaves the power and the cap out of its loops.
+    if power == ONE and cap == ZERO:
+        update_rows(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, ONE, ZERO, bad, rejected)
+    else:
+        update_rows(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, bad, rejected)
+
+
+@inlined
+def update_rows(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, bad, rejected):
+    """As `embedding_backward`."""
     m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
     last_seen, count = rows.last_seen, rows.count
     at, values = features.rows, features.values
     first, last = features.indptr[sample], features.indptr[sample + 1]
-    bad, bad_linear = ZERO, ZERO
+    for d in range(m_w.shape[1]):
+        bad[d] = ZERO
+    bad_linear = ZERO
     for j in range(last - first):
         r, x = at[first + j], values[first + j]
         x2 = x * x
         for d in range(m_w.shape[1]):
             m_w[r, d], v_w[r, d], no = adf_update(m_w[r, d], v_w[r, d], x * dm_x[j, d], x2 * dv_x[j, d], power, cap)
-            bad += no
+            # Counted by dimension: one sum for all would have to be drawn together at the end of every row.
+            bad[d] += no
         if len(m_l) > 0:
             m_l[r, 0], v_l[r, 0], no = adf_update(m_l[r, 0], v_l[r, 0], x * dm_linear, x2 * dv_linear, power, cap)
             bad_linear += no
         count[r] += np.uint32(1)
         if not forgets:  # else `forget_rows` keeps this clock
             last_seen[r] = now
-    rejected[0] += int(bad)
+    total = ZERO
+    for d in range(m_w.shape[1]):
+        total += bad[d]
+    rejected[0] += int(total)
     rejected[1] += int(bad_linear)
 
 

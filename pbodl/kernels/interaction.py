@@ -15,7 +15,7 @@ which does not subtract large numbers: the printed form loses every digit, and i
 """
 
 
-from pbodl._jit import inlined
+from pbodl._jit import inlined, kernel
 from pbodl.kernels.normal import HALF, TWO, ZERO
 
 CONCAT, SUM, FM, FFM = 0, 1, 2, 3
@@ -65,6 +65,13 @@ def sum_backward(n, dm_z, dv_z, dm_x, dv_x):
 
 
 @inlined
+def exact_terms(total, spread, m, v):
+    """What one feature adds to T, to the mean and to the variance of FM, given S and V."""
+    rest = total - m
+    return v * rest, HALF * m * rest, v * (rest * rest + HALF * (spread - v))
+
+
+@kernel
 def fm_forward(m_x, v_x, members, n, g, mode, sums, m_z, v_z):
     """Add the FM of n member features to z_0. MODIFIES: m_z, v_z; and for backward: sums (3, K), with S, V, T (as printed: Q)."""
     dim = m_x.shape[2]
@@ -72,20 +79,36 @@ def fm_forward(m_x, v_x, members, n, g, mode, sums, m_z, v_z):
         sums[0, k] = ZERO
         sums[1, k] = ZERO
         sums[2, k] = ZERO
-    for j in range(n):
+    # Four features at a time: adding one by one waits for each sum to come back from memory.
+    fours = n - n % 4
+    for j in range(0, fours, 4):
+        i_0, i_1, i_2, i_3 = members[j], members[j + 1], members[j + 2], members[j + 3]
+        for k in range(dim):
+            sums[0, k] += (m_x[i_0, g, k] + m_x[i_1, g, k]) + (m_x[i_2, g, k] + m_x[i_3, g, k])
+            sums[1, k] += (v_x[i_0, g, k] + v_x[i_1, g, k]) + (v_x[i_2, g, k] + v_x[i_3, g, k])
+    for j in range(fours, n):
         i = members[j]
         for k in range(dim):
             sums[0, k] += m_x[i, g, k]
             sums[1, k] += v_x[i, g, k]
     if mode == EXACT:
-        for j in range(n):
+        for j in range(0, fours, 4):
+            i_0, i_1, i_2, i_3 = members[j], members[j + 1], members[j + 2], members[j + 3]
+            for k in range(dim):
+                t_0, m_0, v_0 = exact_terms(sums[0, k], sums[1, k], m_x[i_0, g, k], v_x[i_0, g, k])
+                t_1, m_1, v_1 = exact_terms(sums[0, k], sums[1, k], m_x[i_1, g, k], v_x[i_1, g, k])
+                t_2, m_2, v_2 = exact_terms(sums[0, k], sums[1, k], m_x[i_2, g, k], v_x[i_2, g, k])
+                t_3, m_3, v_3 = exact_terms(sums[0, k], sums[1, k], m_x[i_3, g, k], v_x[i_3, g, k])
+                sums[2, k] += (t_0 + t_1) + (t_2 + t_3)
+                m_z[k] += (m_0 + m_1) + (m_2 + m_3)
+                v_z[k] += (v_0 + v_1) + (v_2 + v_3)
+        for j in range(fours, n):
             i = members[j]
             for k in range(dim):
-                m, v = m_x[i, g, k], v_x[i, g, k]
-                rest = sums[0, k] - m
-                sums[2, k] += v * rest
-                m_z[k] += HALF * m * rest
-                v_z[k] += v * (rest * rest + HALF * (sums[1, k] - v))
+                t, m, v = exact_terms(sums[0, k], sums[1, k], m_x[i, g, k], v_x[i, g, k])
+                sums[2, k] += t
+                m_z[k] += m
+                v_z[k] += v
     else:
         for j in range(n):
             i = members[j]
@@ -99,21 +122,22 @@ def fm_forward(m_x, v_x, members, n, g, mode, sums, m_z, v_z):
                 v_z[k] += v * (max(sums[2, k] - m * m, ZERO) + HALF * (sums[1, k] - v))
 
 
-@inlined
+@kernel
 def fm_backward(m_x, v_x, members, n, g, mode, sums, dm_z, dv_z, dm_x, dv_x):
     """MODIFIES: dm_x, dv_x."""
     dim = m_x.shape[2]
     for j in range(n):
         i = members[j]
-        for k in range(dim):
-            m, v = m_x[i, g, k], v_x[i, g, k]
-            rest = sums[0, k] - m
-            if mode == EXACT:
+        if mode == EXACT:
+            for k in range(dim):
+                m, v = m_x[i, g, k], v_x[i, g, k]
+                rest = sums[0, k] - m
                 dm_x[i, g, k] = dm_z[k] * rest + dv_z[k] * TWO * (sums[2, k] - v * rest)
                 dv_x[i, g, k] = dv_z[k] * (rest * rest + sums[1, k] - v)
-            else:
-                v_rest = sums[1, k] - v
-                dm_x[i, g, k] = dm_z[k] * rest + dv_z[k] * TWO * m * v_rest
+        else:
+            for k in range(dim):
+                m, v_rest = m_x[i, g, k], sums[1, k] - v_x[i, g, k]
+                dm_x[i, g, k] = dm_z[k] * (sums[0, k] - m) + dv_z[k] * TWO * m * v_rest
                 dv_x[i, g, k] = dv_z[k] * (max(sums[2, k] - m * m, ZERO) + v_rest)
 
 

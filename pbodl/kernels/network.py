@@ -18,7 +18,7 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.kernels.adf import decay
-from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward, dense_forward_block
+from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward, dense_forward_block, pack_dense
 from pbodl.kernels.embedding import embedding_backward, embedding_forward, embedding_preview, forget_rows, kept_share
 from pbodl.kernels.ffm import ffm_backward, ffm_forward
 from pbodl.kernels.interaction import (
@@ -82,6 +82,9 @@ class Scratch(NamedTuple):
     ratio: np.ndarray
     dm: np.ndarray
     dv: np.ndarray
+    r_z: np.ndarray
+    bad: np.ndarray  # updates rejected, by input
+    bad_x: np.ndarray  # (G K,)
 
 
 @jit
@@ -104,10 +107,11 @@ def make_scratch(shape, features, depth):
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
+        np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty(depth, f),
     )  # fmt: skip
 
 
-@inlined
+@jit
 def flat(vectors):
     """The same numbers, all groups' vectors of a feature in a row: (features, G, K) as (features, G K)."""
     return vectors.reshape(vectors.shape[0], vectors.shape[1] * vectors.shape[2])
@@ -167,7 +171,7 @@ def dense_layers_forward(dense, shape, w):
     top = len(shape.sizes) - 2
     for l in range(top + 1):  # noqa: E741
         n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
-        dense_forward(dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out, w.m_a[l], w.v_a[l])
+        dense_forward(dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out, w.r_z[l], w.m_a[l], w.v_a[l])
         if l < top:
             relu_forward(w.m_a[l], w.v_a[l], n_out, w.m_z[l + 1], w.v_z[l + 1], w.above[l], w.below[l], w.ratio[l])
     mean, variance = w.m_a[top, 0], w.v_a[top, 0]
@@ -188,8 +192,8 @@ def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
         if l < top:
             relu_backward(w.m_z[l + 1], w.above[l], w.below[l], w.ratio[l], n_out, w.dm[l + 1], w.dv[l + 1])
         rejected += dense_backward(
-            dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out,
-            w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l],
+            dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], w.r_z[l], n_in, n_out,
+            w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l], w.bad[l],
         )  # fmt: skip
     below_hidden = shape.sizes[0] > 0
     for i in range(shape.width):
@@ -237,7 +241,7 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
         dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
         rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w)
-        embedding_backward(rows, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, rejected)
+        embedding_backward(rows, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, w.bad_x, rejected)
 
 
 @jit
@@ -245,12 +249,15 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
     """Moments of z_L for every sample (PBODL eq. 9 makes them a probability). MODIFIES: mean, variance."""
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
     m_x, v_x = flat(w.m_x), flat(w.v_x)
-    widest = w.m_z.shape[1]
-    m_z, v_z = np.zeros((widest, BLOCK), np.float32), np.zeros((widest, BLOCK), np.float32)
-    m_a, v_a = np.empty((widest, BLOCK), np.float32), np.empty((widest, BLOCK), np.float32)
-    above, below = np.empty(widest * BLOCK, np.float32), np.empty(widest * BLOCK, np.float32)
-    ratio = np.empty(widest * BLOCK, np.float32)
     top = len(shape.sizes) - 2
+    ends = np.cumsum(np.array([3 * even(shape.sizes[l + 1]) * (shape.sizes[l] + 1) for l in range(top + 1)]))  # noqa: E741
+    packed = np.empty(ends[top], np.float32)
+    for l in range(top + 1):  # noqa: E741
+        pack_dense(dense.mean[l], dense.variance[l], shape.sizes[l], shape.sizes[l + 1], packed_layer(packed, ends, shape, l))
+    widest = even(w.m_z.shape[1])
+    z, a = np.zeros((3, widest, BLOCK), np.float32), np.zeros((2, widest, BLOCK), np.float32)
+    units = widest * BLOCK
+    above, below, ratio = np.empty(units, np.float32), np.empty(units, np.float32), np.empty(units, np.float32)
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
         for s in range(n):
@@ -258,22 +265,35 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
             mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
             operation_forward(shape, features, sample, w)
             for i in range(shape.width):
-                m_z[i, s], v_z[i, s] = w.m_z[0, i], w.v_z[0, i]
+                z[0, i, s], z[1, i, s] = w.m_z[0, i], w.v_z[0, i]
         if shape.shortcut > ZERO:
             for i in range(shape.width):
                 for s in range(n):
-                    mean[begin + s] += shape.shortcut * m_z[i, s]
-                    variance[begin + s] += shape.shortcut * shape.shortcut * v_z[i, s]
+                    mean[begin + s] += shape.shortcut * z[0, i, s]
+                    variance[begin + s] += shape.shortcut * shape.shortcut * z[1, i, s]
         for l in range(top + 1):  # noqa: E741
             n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
-            dense_forward_block(dense.mean[l], dense.variance[l], m_z, v_z, n_in, n_out, m_a, v_a)
+            dense_forward_block(packed_layer(packed, ends, shape, l), z, n_in, n_out, a)
             if l < top:
                 relu_forward(
-                    m_a.reshape(-1), v_a.reshape(-1), n_out * BLOCK, m_z.reshape(-1), v_z.reshape(-1), above, below, ratio
+                    a[0].reshape(-1), a[1].reshape(-1), n_out * BLOCK, z[0].reshape(-1), z[1].reshape(-1), above, below, ratio
                 )
         for s in range(n):
-            mean[begin + s] += m_a[0, s]
-            variance[begin + s] += v_a[0, s]
+            mean[begin + s] += a[0, 0, s]
+            variance[begin + s] += a[1, 0, s]
+
+
+@inlined
+def even(n):
+    """n, or one more if it is odd."""
+    return n + n % 2
+
+
+@jit
+def packed_layer(packed, ends, shape, l):  # noqa: E741
+    """What `pack_dense` made of layer l, (3, out, in + 1), in the one array that holds all of them."""
+    out, size = even(shape.sizes[l + 1]), shape.sizes[l] + 1
+    return packed[ends[l] - 3 * out * size : ends[l]].reshape(3, out, size)
 
 
 @jit

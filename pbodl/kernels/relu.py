@@ -14,7 +14,7 @@ J and G of `normal`, the same quantities are, without cancellation:
 
 import numpy as np
 
-from pbodl._jit import jit
+from pbodl._jit import kernel
 from pbodl.kernels.normal import FARTHEST, HALF, ONE, TWO, ZERO, density, excess
 
 SMALLEST_VARIANCE = np.float32(1e-30)
@@ -22,7 +22,7 @@ SMALLEST_VARIANCE = np.float32(1e-30)
 NEGLIGIBLE = np.float32(1e-15)
 
 
-@jit
+@kernel
 def relu_forward(m_a, v_a, n, m_z, v_z, above, below, ratio):
     """Moments of n rectified Gaussians. MODIFIES: m_z, v_z; and for backward: above = Φ, below = 1-Φ, ratio = φ/s."""
     for i in range(n):
@@ -44,7 +44,7 @@ def relu_forward(m_a, v_a, n, m_z, v_z, above, below, ratio):
         ratio[i] = phi / s
 
 
-@jit
+@kernel
 def relu_backward(m_z, above, below, ratio, n, dm, dv):
     """Turn gradients by (m_z, v_z) into gradients by (m_a, v_a). MODIFIES: dm, dv, in place."""
     for i in range(n):

@@ -60,7 +60,7 @@ class DeepProbit(Model):
     --------
     >>> import pbodl
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])
-    >>> model = pbodl.FMMLP(schema, dim=4, hidden=(8,))
+    >>> model = pbodl.FMMLP(schema)
     >>> rows = [{"user": u, "ad": a, "click": int(u == a)} for _ in range(30) for u in range(3) for a in range(3)]
     >>> _ = model.learn(rows)
     >>> p = model.predict([{"user": 1, "ad": 1}, {"user": 1, "ad": 2}, {"user": 7, "ad": 8}])

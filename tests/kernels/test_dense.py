@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward, dense_forward_block
+from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward, dense_forward_block, pack_dense
 from tests.oracles import monte_carlo, naive
 from tests.oracles.differences import derivative
 
@@ -22,7 +22,7 @@ def layer(seed, n_in, n_out, padding=2):
 
 def comp_forward(given, n_in, n_out):
     m_a, v_a = np.empty(n_out, F32), np.empty(n_out, F32)
-    dense_forward(*given, n_in, n_out, m_a, v_a)
+    dense_forward(*given, n_in, n_out, np.empty(n_in, F32), m_a, v_a)
     return m_a, v_a
 
 
@@ -47,8 +47,11 @@ def test_a_block_equals_its_samples(n_in, n_out):
     m_w, v_w, _, _ = layer(2, n_in, n_out)
     rng = np.random.default_rng(3)
     m_z, v_z = rng.normal(size=(n_in + 1, BLOCK)).astype(F32), rng.uniform(0.0, 2.0, (n_in + 1, BLOCK)).astype(F32)
-    m_a, v_a = np.empty((n_out, BLOCK), F32), np.empty((n_out, BLOCK), F32)
-    dense_forward_block(m_w, v_w, m_z, v_z, n_in, n_out, m_a, v_a)
+    even = n_out + n_out % 2
+    packed, z, a = np.empty((3, even, n_in + 1), F32), np.stack([m_z, v_z, m_z]), np.zeros((2, even, BLOCK), F32)
+    pack_dense(m_w, v_w, n_in, n_out, packed)
+    dense_forward_block(packed, z, n_in, n_out, a)
+    m_a, v_a = a[:, :n_out]
     for s in (0, 1, BLOCK - 1):
         ref = ref_forward((m_w, v_w, m_z[:, s], v_z[:, s]), n_in, n_out)
         np.testing.assert_allclose((m_a[:, s], v_a[:, s]), ref, rtol=3e-6, atol=1e-6)
@@ -92,7 +95,9 @@ def test_backward_equals_differences(n_in, n_out):
         return derivative(moved, start[which][index], 1e-2)
 
     dm_z, dv_z = np.full(n_in + 1, np.nan, F32), np.full(n_in + 1, np.nan, F32)
-    rejected = dense_backward(m_w, v_w, m_z, v_z, n_in, n_out, dm_a, dv_a, F32(1.0), F32(0.0), dm_z, dv_z)
+    rejected = dense_backward(
+        m_w, v_w, m_z, v_z, v_z + m_z * m_z, n_in, n_out, dm_a, dv_a, F32(1.0), F32(0.0), dm_z, dv_z, np.empty(n_in, F32)
+    )
     assert rejected == 0
     for i in range(n_in):
         assert dm_z[i] == pytest.approx(by(2, i), rel=1e-5, abs=1e-6)
@@ -116,6 +121,8 @@ def test_rejected_weights_are_counted_and_stay():
     # The first unit's gradient is not a number, the second's would take more than all of the variance.
     dm_a, dv_a = np.array([np.nan, 0.0], F32), np.array([0.0, -1e6], F32)
     with np.errstate(all="ignore"):
-        rejected = dense_backward(m_w, v_w, m_z, v_z, n_in, n_out, dm_a, dv_a, F32(1.0), F32(0.0), dm_z, dv_z)
+        rejected = dense_backward(
+        m_w, v_w, m_z, v_z, v_z + m_z * m_z, n_in, n_out, dm_a, dv_a, F32(1.0), F32(0.0), dm_z, dv_z, np.empty(n_in, F32)
+    )
     assert rejected == n_out * (n_in + 1)
     np.testing.assert_array_equal((m_w, v_w), before)
