@@ -80,7 +80,8 @@ def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, ro
         f"`make bench-peers`, that is `python -m benchmarks.peers --rows {rows}`: {rows:,} rows of the synthetic world",
         f"(seed 0), 22 categorical fields. One pass over the first days ({train_rows:,} rows), then the last day",
         f"({rows - train_rows:,} rows) with the model frozen. One run, one tool after the other, one thread each (Vowpal Wabbit",
-        f"parses in a second one), on {os.cpu_count()} cores. Versions: {libraries}, Python {platform.python_version()}.",
+        f"parses in a second one), on {os.cpu_count()} cores.",
+        f"Versions: {libraries}, Python {platform.python_version()}.",
         "",
         "| tool | AUC | log loss | progressive log loss | rows/s | rows per CPU second | memory, MB | setting |",
         "|---|--:|--:|--:|--:|--:|--:|---|",
@@ -91,8 +92,9 @@ def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, ro
         "- Rows/s: learning, by the clock on the wall, which other work on the machine slows; the CPU seconds, of all threads,",
         "  suffer less from it. Memory: the most that learning and scoring added to a process that already held its libraries",
         "  and the rows.",
-        "- Where several values of a setting stand in brackets, the one before them had the least progressive log loss on the",
-        "  first training rows. Our models have their default settings; nothing was chosen for them here.",
+        "- Where several values of a setting stand in brackets, the one before them had the least progressive log loss on so many",
+        "  first training rows; \"an end\": of the values tried, so that one beyond might do better. Others were not tuned.",
+        "  Our models have their default settings, but these were found on logs of this same generator: they are not untuned.",
         f"- In bold: {best.peer.name}, our best by log loss on the last day.",
         "",
         f"## Differences to {best.peer.name}",
@@ -110,13 +112,20 @@ def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, ro
 
 def _line(result: Result, best: bool) -> str:
     peer, facts = result.peer, result.facts
-    tried = f"{peer.what} {result.value:g} (of {', '.join(f'{value:g}' for value in peer.values)})" if len(peer.values) > 1 else ""
-    setting = "; ".join(part for part in (tried, peer.note) if part)
     progressive = "" if facts["progressive"] is None else f"{facts['progressive']:.4f}"
     name = f"**{peer.name}**" if best else peer.name
     speeds = [f"{facts['rows'] / facts[clock]:,.0f}" for clock in ("seconds", "cpu_seconds")]
-    cells = [name, f"{result.auc:.4f}", f"{result.log_loss:.4f}", progressive, *speeds, f"{facts['memory'] / 1e6:,.0f}", setting]
-    return f"| {' | '.join(cells)} |"
+    cells = [name, f"{result.auc:.4f}", f"{result.log_loss:.4f}", progressive, *speeds, f"{facts['memory'] / 1e6:,.0f}"]
+    return f"| {' | '.join([*cells, _setting(peer, result.value)])} |"
+
+
+def _setting(peer: Peer, value: float) -> str:
+    if len(peer.values) == 1:
+        return peer.note
+    # At an end of the range, a value beyond it might have been better still: the reader should know.
+    end = ", an end" if value in (min(peer.values), max(peer.values)) else ""
+    tried = f"{peer.what} {value:g} (of {', '.join(f'{each:g}' for each in peer.values)}{end}; by {peer.tune_rows:,} rows)"
+    return f"{tried}; {peer.note}" if peer.note else tried
 
 
 def _difference(name: str, d: Difference) -> str:
