@@ -20,6 +20,9 @@ from pbodl.data.readers import open_log
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.models.snapshot import load, rollback
+from pbodl.parallel.local import threads_for
+from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
+from pbodl.parallel.merge import MERGES
 from pbodl.training import inspection
 from pbodl.training.config import check_config, read_config, to_toml, with_changes
 from pbodl.training.display import bar, console, evaluation_tables, periods_table
@@ -81,18 +84,23 @@ def train(
     every: Annotated[str | None, typer.Option(help="What a line of the table covers: 1d, 1h, 100k rows.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of --out.")] = False,
     keep_names: Annotated[bool, typer.Option("--keep-names", help="Keep readable names of features beside their hashes.")] = False,
+    workers: Annotated[int, typer.Option(help="How many threads learn at the same time.")] = 1,
+    merge: Annotated[str, typer.Option(help=f"How their updates are merged: {', '.join(MERGES)} (the paper's).")] = DEFAULT_MERGE,
+    burn_in: Annotated[str | None, typer.Option(help="Learn so much with one thread first: 100k, 2d.")] = None,
     bad_rows: BadRows = "stop",
     bad_rows_file: BadRowsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a log in one pass, predicting each row before learning it."""
+    threads = threads_for(workers, merge, burn_in)
     options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every}
     changes = [*changes, *(f"{key}={value}" for key, value in options.items() if value is not None)]
     settings = check_config(with_changes(_tables(config, preset, data, out, resume), changes))
     try:
         summary = train_model(
-            settings, data, out, resume=resume, bad_rows=bad_rows, bad_rows_file=bad_rows_file, keep_names=keep_names
-        )
+            settings, data, out, resume=resume, bad_rows=bad_rows, bad_rows_file=bad_rows_file, keep_names=keep_names,
+            prepare=threads,
+        )  # fmt: skip
     except Interrupted as stop:
         console.print(f"stopped and saved; go on with the same command and --resume (run folder {out})")
         raise typer.Exit(stop.code) from None

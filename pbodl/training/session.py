@@ -3,13 +3,14 @@
 import contextlib
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from pbodl.data.readers import LogReader, Position, open_log
 from pbodl.errors import InputError
+from pbodl.models.contract import Model
 from pbodl.models.snapshot import snapshots
 from pbodl.training.config import Config, to_toml
 from pbodl.training.display import TrainingBar
@@ -34,10 +35,12 @@ def train(
     bad_rows: str = "stop",
     bad_rows_file: str | None = None,
     keep_names: bool = False,
+    prepare: Callable[[Model], None] = lambda model: None,
 ) -> dict[str, Any]:
     """Train into the folder `out`; returns the figures. After SIGINT or SIGTERM it saves what it learned, and raises `Interrupted`.
 
     With `keep_names`, readable names of the features are kept beside their hashes; a run that keeps names goes on to when resumed.
+    `prepare` is called with the model before it learns: it may set how it learns.
     """
     run = None
     if resume:
@@ -61,6 +64,7 @@ def train(
             (run.folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
             chunks = _again(first, chunks)
         run.names = names
+        prepare(run.model)
         before = run.rows
         with _signals() as received, TrainingBar(config.kind, reader.rows_total) as bar:
             try:

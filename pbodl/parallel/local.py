@@ -1,0 +1,118 @@
+"""Several threads of one process train one model: `pbodl train --workers N`.
+
+Here the server's memory is the model's own, so nothing is pulled or pushed: the kernels release the interpreter's lock, the rows of
+features are shared, and the dense weights are merged after every block of samples (`kernels.threads`). With one worker it is the
+ordinary kernel.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from pbodl.errors import InputError
+from pbodl.kernels.embedding import Features
+from pbodl.kernels.network import Dense, forget_dense, learn_batch
+from pbodl.kernels.threads import BLOCK, gather_dense, learn_blocks
+from pbodl.models.clock import Duration, parse_duration
+from pbodl.models.contract import Model
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.merge import DEFAULT, check_merge
+from pbodl.parallel.schedule import Schedule
+
+STRETCH = 2048  # rows learned before looking again whether more threads may join
+
+
+class Threads:
+    """The kernel of a model that learns with several threads.
+
+    workers   threads that learn, once the ramp has come to its end (`schedule`)
+    merge     "add" sums the threads' updates of the dense weights; else their means are averaged
+    burn_in   what is learned by one thread first, in rows or in time
+    in_turns  take the threads' blocks one after the other, in the log's order: slow, and the same every time
+
+    >>> import pbodl
+    >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
+    >>> model = pbodl.FMMLP(schema, dim=2, hidden=(4,))
+    >>> learn_with_threads(model, workers=2)
+    >>> ctr = model.learn([{"ad": n % 7, "click": n % 2} for n in range(4000)])
+    >>> model
+    FMMLP(1 fields, 4000 rows learned)
+    """
+
+    def __init__(self, workers: int, merge: str = DEFAULT, burn_in: Duration | None = None, in_turns: bool = False) -> None:
+        self.schedule, self.merge, self.in_turns = Schedule(workers, BLOCK, burn_in), check_merge(merge), in_turns
+        self.seen = 0  # rows learned
+        self._variance = 0.0  # predictive, of the last stretch
+        self._pool = ThreadPoolExecutor(workers, "pbodl-worker")
+
+    def __call__(
+        self, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, powers: Any, clock: Any, prior: Any, forgetting: Any,
+        cap: Any, mean: Any, variance: Any, rejected: Any,
+    ) -> None:  # fmt: skip
+        """As `network.learn_batch`."""
+        start = 0
+        while start < len(clicks):
+            active = self.schedule.next(self.seen, clock[start], self._variance).workers
+            stop = len(clicks) if active == self.schedule.workers else min(start + STRETCH, len(clicks))
+            part = Features(features.indptr[start : stop + 1], *features[1:])
+            own = (a[start:stop] for a in (clicks, powers, clock))
+            learned = rows, dense, shape, part, *own, prior, forgetting, cap, mean[start:stop], variance[start:stop], rejected
+            if active == 1:
+                learn_batch(*learned)
+            else:
+                self._together(active, *learned)
+            self.seen += stop - start
+            self._variance = float(variance[start:stop].mean())
+            start = stop
+
+    def _together(self, active: int, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, *rest: Any) -> None:
+        powers, clock, prior, forgetting, *others, rejected = rest
+        forget_dense(dense, shape, clock[0], forgetting)
+        base = np.stack([1.0 / dense.variance.astype(np.float64)] * 2)
+        base[1] *= dense.mean
+        deltas = np.zeros((active, *base.shape))
+        # A copy that was last seen at the end of time does not decay: the weights themselves did, once.
+        copies = [Dense(dense.mean.copy(), dense.variance.copy(), np.full(1, np.inf), dense.prior_variance) for _ in range(active)]
+        counts = np.zeros((active, len(rejected)), np.int64)
+        share = 1.0 if self.merge == "add" else 1.0 / active
+
+        def work(thread: int, first: int, step: int) -> None:
+            learn_blocks(
+                first, step, thread, share, base, deltas, rows, copies[thread], shape, features, clicks, powers, clock, prior,
+                forgetting, *others, counts[thread],
+            )  # fmt: skip
+
+        blocks = -(-len(clicks) // BLOCK)
+        if self.in_turns:
+            for block in range(blocks):
+                work(block % active, block, blocks)
+        else:
+            list(self._pool.map(work, range(active), range(active), [active] * active))
+        gather_dense(base, deltas, shape, dense.prior_variance, dense.mean, dense.variance)
+        rejected += counts.sum(axis=0)
+
+
+def learn_with_threads(
+    model: Model, workers: int, merge: str = DEFAULT, burn_in: Duration | None = None, in_turns: bool = False
+) -> None:
+    """Let a model learn with several threads from now on, as `Threads` says; one worker is the ordinary kernel."""
+    if workers == 1:
+        return
+    if not isinstance(model, DeepProbit):
+        raise InputError(f"workers is {workers}, but the model {model.kind!r} learns with one; leave --workers out")
+    if burn_in is not None and not burn_in.in_rows and model._counts_rows:
+        raise InputError("a burn-in in time needs a model whose clock is the schema's time; give it in rows, such as 100k")
+    kernel = Threads(workers, merge, burn_in, in_turns)
+    kernel.seen = model.rows_learned
+    model.kernel = kernel
+
+
+def threads_for(workers: int, merge: str, burn_in: str | None) -> Callable[[Model], None]:
+    """What the options of the command line ask for, to be done to the model before it learns."""
+    Threads(workers, merge)  # an error in them is said before anything is read
+    if burn_in is not None and burn_in.strip()[-1:] in "0123456789kM":
+        burn_in = f"{burn_in} rows"
+    span = None if burn_in is None else parse_duration(burn_in, "burn_in")
+    return lambda model: learn_with_threads(model, workers, merge, span)

@@ -1,0 +1,64 @@
+"""How much of its message a worker sends, so that the product of all messages does not overshoot.
+
+In a mean-field posterior all workers correct the *same* residual through the *same* frequent weights. The paper's plain product
+("add": natural parameters add up) therefore overshoots by up to the number of workers, and diverges with many; a rare row, which
+one worker touches, deserves its full update. The rule ("shared") estimates for each row by how many workers its correction is
+shared,
+    C = 1 + (W-1) λ/(λ+τ),    λ = max(n-1, B f),    τ = 4 M/s
+from the row's samples n among the B of the minibatch and its frequency f so far; M is the number of features per sample, s the
+predictive variance of z_L. A feature brings about s/M of it, so λ/(λ+τ) stands for the share of a residual that one worker corrects
+by itself: C runs from 1 for rare rows to W, the number of workers, for frequent ones. Then
+    the worker learns the row to the power √C, as if others had brought it the same evidence (`kernels.competition`),
+    and sends Δπ/√C, and d/C of the mean's step d;  of the dense weights Δπ, and d/W.
+The root and the factor 4 are empirical: docs/parallel.md has the measurements.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.errors import InputError
+
+DEFAULT = "shared"
+MERGES = (DEFAULT, "add")
+SLOWNESS = 4.0
+SMALLEST_VARIANCE = 1e-9
+
+
+class Shares(NamedTuple):
+    """What a worker does with each row, and with the dense weights."""
+
+    power: NDArray[np.float32]  # of the likelihood, while learning
+    precision: NDArray[np.float64]  # the share of Δπ to send
+    mean: NDArray[np.float64]  # the share of d to send
+    dense_mean: float
+
+
+def check_merge(merge: str) -> str:
+    """`merge` itself, if it is a rule."""
+    if merge not in MERGES:
+        raise InputError(f"merge is {merge!r}; it must be one of: {', '.join(MERGES)}")
+    return merge
+
+
+def all_of_it(rows: int) -> Shares:
+    """The whole message: the paper's rule, and that of a lone worker."""
+    one = np.ones(rows)
+    return Shares(one.astype(np.float32), one, one, 1.0)
+
+
+def fair_shares(
+    workers: int, rows: int, touches: NDArray[np.int32], frequency: NDArray[np.float64], features: float, variance: float
+) -> Shares:
+    """The shares of the rule for a minibatch of `rows` rows; `touches` are n, `frequency` f, `features` M, `variance` s.
+
+    >>> rare_and_frequent = np.array([1, 200], dtype=np.int32), np.array([1e-6, 0.8])
+    >>> (1.0 / fair_shares(16, 256, *rare_and_frequent, features=22.0, variance=0.12).mean).round(2).tolist()
+    [1.0, 4.27]
+    """
+    often = np.maximum(touches - 1.0, rows * frequency)
+    slowness = SLOWNESS * features / max(variance, SMALLEST_VARIANCE)
+    competitors = 1.0 + (workers - 1.0) * often / (often + slowness)
+    root = np.sqrt(competitors)
+    return Shares(root.astype(np.float32), 1.0 / root, 1.0 / competitors, 1.0 / workers)

@@ -1,0 +1,144 @@
+"""A message: what some rows of data said about the weights, in natural parameters (PBODL eq. 27), and how it travels.
+
+Messages are sums and differences of plain arrays: `merge` adds them, `negated` takes one back, `split` deals one out to the shards
+that hold its keys. (source, sequence) names a message once and for all: it is what makes a second delivery recognisable.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from pbodl.data.table import Table
+from pbodl.errors import InputError
+from pbodl.kernels.message import add_rows
+from pbodl.parallel.weights import Weights
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+HALF_LARGEST = 60000.0  # a little below what float16 holds
+DELTAS = ("precision_delta", "precision_mean_delta", "dense_precision_delta", "dense_precision_mean_delta")
+ROWS = ("keys", "fields", "counts", "precision_delta", "precision_mean_delta")
+POSTERIOR_ROWS = ("mean", "variance", "last_seen")
+NOTHING = np.zeros(0, np.float32)
+SCALARS = {"sequence": "i8", "rows": "i8", "version": "i8", "clock": "f8", "variance": "f8"}
+
+
+class Message(NamedTuple):
+    """Natural-parameter deltas of k rows of weights (the embedding's, then the linear one) and of the n dense weights."""
+
+    source: str
+    sequence: int  # 1, 2, 3, ... of this source
+    rows: int  # samples it was learned from
+    clock: float  # of the last of them
+    variance: float  # their mean predictive variance, of z_L
+    keys: NDArray[np.uint64]  # [k], in the order of their first sample
+    fields: NDArray[np.uint16]  # [k]
+    counts: NDArray[np.int32]  # [k]: samples that touched the row
+    precision_delta: NDArray[np.float32]  # [k, width]
+    precision_mean_delta: NDArray[np.float32]
+    dense_precision_delta: NDArray[np.float32]  # [n], or [0] for a shard without the dense weights
+    dense_precision_mean_delta: NDArray[np.float32]
+    scale: NDArray[np.float64]  # [fields, 3]: count, sum, sum of squares of the scaled numbers
+    rejected: NDArray[np.int64]  # [3]: updates that the worker's guards rejected
+    version: int = -1  # of the shard that a lone worker pulled from
+    posterior: Weights | None = None  # what a lone worker ended with: see `Shard.push`
+
+    @property
+    def precision(self) -> float:
+        """All precision that it adds: for the ledger."""
+        return float(self.precision_delta.sum(dtype=np.float64) + self.dense_precision_delta.sum(dtype=np.float64))
+
+
+def merge(messages: Sequence[Message], source: str, sequence: int) -> Message:
+    """The product of messages as one, under a name of its own."""
+    index = Table({})
+    at = [index.insert(message.keys) for message in messages]
+    k, width = index.size, messages[0].precision_delta.shape[1]
+    deltas = [np.zeros((k, width)), np.zeros((k, width))]
+    fields, counts = np.zeros(k, np.uint16), np.zeros(k, np.int32)
+    for place, message in zip(at, messages, strict=True):
+        fields[place] = message.fields
+        counts[place] += message.counts
+        add_rows(place, message.precision_delta, deltas[0])
+        add_rows(place, message.precision_mean_delta, deltas[1])
+    rows = sum(message.rows for message in messages)
+    return Message(
+        source, sequence, rows, max(message.clock for message in messages),
+        float(np.mean([message.variance for message in messages])), index.keys.copy(), fields, counts,
+        deltas[0].astype(np.float32), deltas[1].astype(np.float32), _sum(messages, "dense_precision_delta"),
+        _sum(messages, "dense_precision_mean_delta"), _sum(messages, "scale"), _sum(messages, "rejected"),
+    )  # fmt: skip
+
+
+def negated(message: Message, source: str, sequence: int) -> Message:
+    """The message that takes another back: pushed after it, it leaves what was before, but for rounding."""
+    signed = ("rows", "counts", *DELTAS, "scale", "rejected")
+    return message._replace(
+        source=source, sequence=sequence, version=-1, posterior=None, **{name: -getattr(message, name) for name in signed}
+    )
+
+
+def shard_of(keys: NDArray[np.uint64], shards: int) -> NDArray[np.int64]:
+    """The shard that holds each key."""
+    return ((keys * GOLDEN >> np.uint64(44)) % np.uint64(shards)).astype(np.int64)
+
+
+def split(message: Message, shards: int) -> list[Message]:
+    """A message for every shard, with the rows that it holds; the shared part and the counters go to shard 0."""
+    if shards == 1:
+        return [message]
+    home = shard_of(message.keys, shards)
+    parts = []
+    for shard in range(shards):
+        at = np.flatnonzero(home == shard)
+        part = message._replace(**{name: getattr(message, name)[at] for name in ROWS})
+        if message.posterior is not None:
+            posterior = message.posterior
+            part = part._replace(posterior=posterior._replace(**{name: getattr(posterior, name)[at] for name in POSTERIOR_ROWS}))
+        if shard:
+            part = part._replace(**{name: np.zeros_like(getattr(message, name)) for name in ("scale", "rejected")})
+            part = part._replace(dense_precision_delta=NOTHING, dense_precision_mean_delta=NOTHING)
+            if part.posterior is not None:
+                part = part._replace(posterior=part.posterior._replace(dense_mean=NOTHING, dense_variance=NOTHING))
+        parts.append(part)
+    return parts
+
+
+def encode(message: Message, half: bool = False) -> bytes:
+    """The message as bytes (safetensors); `half` sends its deltas in 16 bits, each array scaled to use float16's range."""
+    posterior = message.posterior
+    scalars = np.array([tuple(getattr(message, name) for name in SCALARS)], list(SCALARS.items()))
+    arrays = {"source": np.frombuffer(message.source.encode(), np.uint8), "scalars": scalars.view(np.uint8)}
+    for name in ("keys", "fields", "counts", *DELTAS, "scale", "rejected"):
+        arrays[name] = getattr(message, name)
+    if posterior:
+        arrays |= {f"posterior.{name}": array for name, array in posterior._asdict().items()}
+    elif half:
+        for name in DELTAS:
+            unit = max(float(np.abs(arrays[name]).max(initial=0.0)), 1e-30) / HALF_LARGEST
+            arrays[name], arrays[f"{name}.unit"] = (arrays[name] / unit).astype(np.float16), np.array([unit])
+    return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+
+def decode(content: bytes) -> Message:
+    """The message that `encode` made these bytes of."""
+    try:
+        arrays: dict[str, Any] = safetensors.numpy.load(content)
+        scalars = dict(zip(SCALARS, arrays.pop("scalars").view(list(SCALARS.items()))[0].item(), strict=True))
+        source = arrays.pop("source").tobytes().decode()
+        for unit in [name for name in arrays if name.endswith(".unit")]:
+            name = unit.removesuffix(".unit")
+            arrays[name] = arrays[name].astype(np.float32) * np.float32(arrays.pop(unit)[0])
+        ended = {name: arrays.pop(name) for name in list(arrays) if name.startswith("posterior.")}
+        posterior = Weights(**{name.removeprefix("posterior."): array for name, array in ended.items()}) if ended else None
+        return Message(source=source, **scalars, **arrays, posterior=posterior)
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"these {len(content)} bytes are not a message ({type(error).__name__}: {error})") from error
+
+
+def _sum(messages: Sequence[Message], name: str) -> NDArray:
+    total = np.sum([getattr(message, name) for message in messages], axis=0, dtype=np.float64)
+    return total.astype(getattr(messages[0], name).dtype)

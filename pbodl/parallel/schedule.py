@@ -1,0 +1,73 @@
+"""When how many workers learn how many rows at a time: burn-in, ramp and brake.
+
+At the start every message moves the same few weights a long way, and messages made side by side would all make the same correction.
+The paper therefore trains the first days with one thread (burning, PBODL §4.2). The ramp does so by degrees, and is always on: all
+workers together take at most a twentieth of the rows seen so far, first by fewer workers, then by smaller minibatches.
+
+The brake is for the case that messages overshoot nevertheless. Then the predictive variance, which falls as a model learns, rises
+sharply; all workers together take half as many rows from there on, and a warning says so.
+"""
+
+import math
+import warnings
+from collections import deque
+from typing import NamedTuple
+
+from pbodl.errors import InputError
+from pbodl.models.clock import Duration
+
+RAMP = 0.05
+SMALLEST = 64  # rows of a minibatch while the ramp adds workers
+RISE = 1.5  # of the predictive variance, over its lowest in the last rounds, that is taken for overshooting
+MEMORY = 100  # rounds
+MOST_WORKERS, MOST_ROWS = 4096, 65536
+
+
+class Round(NamedTuple):
+    workers: int
+    rows: int  # for each
+
+
+class Schedule:
+    """The rounds of `workers` workers with minibatches of `rows` rows, after a burn-in by one worker, in rows or in time.
+
+    >>> schedule = Schedule(16, 256)
+    >>> [schedule.next(seen, now=0.0, variance=0.1) for seen in (0, 10_000, 1_000_000)]
+    [Round(workers=1, rows=64), Round(workers=7, rows=71), Round(workers=16, rows=256)]
+    """
+
+    def __init__(self, workers: int, rows: int, burn_in: Duration | None = None) -> None:
+        for name, value, most in (("workers", workers, MOST_WORKERS), ("rows of a minibatch", rows, MOST_ROWS)):
+            if not 1 <= value <= most:
+                raise InputError(f"{name} is {value}; it must be a whole number from 1 to {most}")
+        self.workers, self.rows, self.burn_in = workers, rows, burn_in
+        self.brakes = 0  # how often the rows of a round were halved
+        self._began: float | None = None
+        self._workers = 1  # of the last round
+        self._variances: deque[float] = deque(maxlen=MEMORY)
+
+    def next(self, seen: int, now: float, variance: float) -> Round:
+        """What to do after `seen` rows, when the next one is of the time `now`, and the predictive variance is `variance`."""
+        if self._began is None:
+            self._began = now
+        if self.burn_in is not None and (seen if self.burn_in.in_rows else now - self._began) < self.burn_in.amount:
+            return Round(1, self.rows)
+        if self._workers > 1:
+            self._watch(variance, seen)
+        room = int(min(RAMP * seen, self.workers * self.rows) / 2**self.brakes)
+        smallest = min(self.rows, SMALLEST)
+        self._workers = active = max(1, min(self.workers, room // smallest))
+        return Round(active, max(smallest, min(self.rows, room // active)))
+
+    def _watch(self, variance: float, seen: int) -> None:
+        if self._variances and not variance <= RISE * min(self._variances):
+            self.brakes += 1
+            warnings.warn(
+                f"the workers' messages overshoot: after {seen:,} rows the predictive variance has risen from "
+                f"{min(self._variances):.3g} to {variance:.3g}; from here on they take half as many rows at a time. Fewer workers "
+                "or smaller minibatches avoid this",
+                stacklevel=3,
+            )
+            self._variances.clear()
+        if math.isfinite(variance) and variance > 0.0:
+            self._variances.append(variance)

@@ -1,0 +1,138 @@
+"""A worker (PBODL Alg. 1): pull the weights of a minibatch, learn it on a local copy with the ordinary `learn`, send what it added.
+
+erratum E5: the paper's worker adds up natural-parameter differences sample by sample; they telescope to the posterior's minus the
+prior's, so that nothing has to be kept while learning.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.arrays import Batch
+from pbodl.data.table import Table
+from pbodl.kernels.competition import learn_to_powers
+from pbodl.kernels.embedding import initialise_rows
+from pbodl.kernels.message import quotient
+from pbodl.kernels.network import learn_batch
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.merge import DEFAULT, Shares, all_of_it, check_merge, fair_shares
+from pbodl.parallel.message import Message, shard_of
+from pbodl.parallel.server import Pulled
+from pbodl.parallel.weights import Weights, forget, put, sums_of, take
+
+
+class Task(NamedTuple):
+    """A minibatch, and what has to be pulled for it."""
+
+    batch: Batch
+    keys: NDArray[np.uint64]  # [k] distinct, in the order of their first sample
+    fields: NDArray[np.uint16]  # [k]
+    counts: NDArray[np.int32]  # [k]: samples with that feature
+    at: list[NDArray[np.int64]]  # for each shard, the places in `keys` of those that it holds
+
+    def keys_of(self, shard: int) -> NDArray[np.uint64]:
+        """What to pull from a shard."""
+        return self.keys[self.at[shard]]
+
+
+def plan(batch: Batch, shards: int = 1) -> Task:
+    """The distinct features of a minibatch, dealt out to the shards."""
+    index = Table({})
+    entry = index.insert(batch.keys)
+    fields = np.zeros(index.size, np.uint16)
+    fields[entry] = batch.fields
+    counts = np.bincount(entry, minlength=index.size).astype(np.int32)
+    home = shard_of(index.keys, shards)
+    return Task(batch, index.keys, fields, counts, [np.flatnonzero(home == shard) for shard in range(shards)])
+
+
+class Worker:
+    """Turns minibatches into messages.
+
+    model   a model of the server's schema and spec; its weights are not touched
+    source  the name that its messages carry: unique, and kept by whoever goes on in its place
+    merge   how messages are merged (`merge.MERGES`)
+    """
+
+    def __init__(self, model: DeepProbit, source: str, merge: str = DEFAULT) -> None:
+        self.source, self.merge = source, check_merge(merge)
+        self.sequence = 0  # of the last message made
+        self.local = type(model).from_spec(model.schema, model.spec)
+        # The server bounds its table; this copy only lives as long as the minibatch.
+        self.local.table.capacity = self.local.table.time_to_live = None
+
+    def learn(self, task: Task, pulled: Sequence[Pulled], workers: int = 1) -> tuple[Message, NDArray[np.float64]]:
+        """The message of a task, one of `workers` learned at the same time, and the CTR predicted for each row before learning it.
+
+        `pulled` are the shards' answers to `task.keys_of(shard)`. A lone worker leaves out all that others make necessary: it
+        decays its copy itself, and sends the posterior along, so that the server has the bits of a model trained without a cluster.
+        """
+        local, lone = self.local, workers == 1
+        self._load(task, pulled)
+        every = np.arange(len(task.keys), dtype=np.int32)
+        if not lone:
+            forget(local, every, max(part.clock for part in pulled))
+        share = self._share(task, pulled[0], workers)
+        before = take(local, every)
+        learned = _Kernel(share, lone)
+        local.kernel = learned
+        ctr = local.learn(task.batch)
+        after = take(local, every)
+        self.sequence += 1
+        message = self._message(task, share, before, after, learned.variance)
+        return (message._replace(version=pulled[0].version, posterior=after) if lone else message), ctr
+
+    def _load(self, task: Task, pulled: Sequence[Pulled]) -> None:
+        """Make the local copy what was pulled, and the prior where no shard has a row."""
+        local, table = self.local, self.local.table
+        table.remove_older(np.inf)
+        table.insert(task.keys)
+        table.field[:] = task.fields
+        with np.errstate(over="ignore"):
+            initialise_rows(local.rows(), table.keys, table.field, 0, local.row_prior)
+        for at, part in zip(task.at, pulled, strict=True):
+            put(part.weights, local, at[part.places])
+            table.count[at[part.places]] = part.counts
+        local.rows_learned, local.clock = pulled[0].rows_learned, pulled[0].clock
+        local.rejected[:] = 0
+
+    def _share(self, task: Task, pulled: Pulled, workers: int) -> Shares:
+        if self.merge == "add" or workers == 1:
+            return all_of_it(len(task.keys))
+        rows, frequency = len(task.batch), self.local.table.count / max(pulled.rows_learned, 1)
+        return fair_shares(workers, rows, task.counts, frequency, len(task.batch.keys) / rows, pulled.predictive_variance)
+
+    def _message(self, task: Task, share: Shares, before: Weights, after: Weights, variance: float) -> Message:
+        """Posterior over prior (PBODL eq. 27), or the share of it that the merge rule sends."""
+        rows = np.empty((2, *after.mean.shape), np.float32)
+        quotient(before.mean, before.variance, after.mean, after.variance, share.precision, share.mean, rows[0], rows[1])
+        dense = np.empty((2, 1, len(after.dense_mean)), np.float32)
+        quotient(
+            before.dense_mean[None], before.dense_variance[None], after.dense_mean[None], after.dense_variance[None],
+            np.ones(1), np.array([share.dense_mean]), dense[0], dense[1],
+        )  # fmt: skip
+        return Message(
+            self.source, self.sequence, len(task.batch), self.local.clock, variance, task.keys, task.fields, task.counts,
+            rows[0], rows[1], dense[0, 0], dense[1, 0], sums_of(after.scale) - sums_of(before.scale), self.local.rejected.copy(),
+        )  # fmt: skip
+
+
+class _Kernel:
+    """The kernel of the local copy: the ordinary one for a lone worker, else that of the rule; it notes the predictive variance."""
+
+    def __init__(self, share: Shares, lone: bool) -> None:
+        self._share, self._lone = share, lone
+        self.variance = 0.0
+
+    def __call__(
+        self, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, powers: Any, clock: Any, prior: Any, forgetting: Any,
+        cap: Any, mean: Any, variance: Any, rejected: Any,
+    ) -> None:  # fmt: skip
+        common = rows, dense, shape, features, clicks, powers
+        if self._lone:
+            learn_batch(*common, clock, prior, forgetting, cap, mean, variance, rejected)
+        else:
+            learn_to_powers(self._share.power, *common, cap, mean, variance, rejected)
+        self.variance = float(variance.mean())

@@ -1,0 +1,102 @@
+"""Threads on one machine: one is the ordinary kernel; taking turns is deterministic; several are as good."""
+
+import numpy as np
+import pytest
+
+import pbodl
+from pbodl.errors import InputError
+from pbodl.models.clock import parse_duration
+from pbodl.parallel.local import Threads, learn_with_threads
+from tests.click_log import PLAIN, RICH
+from tests.parallel.logs import differing, fm, log_loss, market_log, rich_log
+
+OPTIONS = {"prior": pbodl.Prior(embedding=0.5, linear=0.1, dense=0.05), "initial_spread": 0.1}
+
+
+def test_one_worker_is_sequential_training_bit_for_bit():
+    batch = market_log(4000)
+    ref, comp = fm(), fm()
+    learn_with_threads(comp, 1)
+    np.testing.assert_array_equal(comp.learn(batch), ref.learn(batch))
+    assert differing(ref, comp) == []
+
+
+def test_turns_are_the_same_every_time():
+    batch, results = market_log(8000), []
+    for _ in range(2):
+        model = fm()
+        learn_with_threads(model, 3, in_turns=True)
+        results.append((model.learn(batch), model))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert differing(results[0][1], results[1][1]) == []
+
+
+@pytest.mark.parametrize("merge", ["shared", "add"])
+@pytest.mark.parametrize("workers", [2, 8])
+def test_turns_are_as_good_as_sequential(workers, merge):
+    batch = market_log(20_000, seed=5)
+    ref = log_loss(batch, fm(**OPTIONS).learn(batch))
+    model = fm(**OPTIONS)
+    learn_with_threads(model, workers, merge, in_turns=True)
+    assert log_loss(batch, model.learn(batch)) < ref + 0.003
+    assert model.rows_learned == 20_000
+    assert model.table.count.sum() == len(batch.keys)
+
+
+def test_threads_are_as_good_as_sequential():
+    batch = market_log(20_000, seed=5)
+    ref = log_loss(batch, fm(**OPTIONS).learn(batch))
+    model = fm(**OPTIONS)
+    learn_with_threads(model, 4)
+    ctr = np.concatenate([model.learn(batch.rows(start, start + 7000)) for start in range(0, 20_000, 7000)])
+    assert log_loss(batch, ctr) < ref + 0.01
+    # Threads that meet in a row may lose an update of it, never one of the dense weights, and no row.
+    assert 0.9 * len(batch.keys) < model.table.count.sum() <= len(batch.keys)
+    assert all(np.isfinite(array).all() for array in model.state().values() if array.dtype.kind == "f")
+
+
+def test_every_kind_of_model_and_column():
+    batch = rich_log(4000)
+    for kind in (pbodl.DeepProbit, pbodl.SparseMLP, pbodl.FMMLP, pbodl.FFMMLP):
+        model = kind(RICH, dim=2, hidden=(4,), half_life="6h", capacity=200)
+        learn_with_threads(model, 2)
+        model.learn(batch)
+        assert model.rows_learned == 4000 and model.table.size <= 200
+
+
+def test_burn_in_is_sequential_so_long():
+    batch = market_log(3000)
+    ref, comp = fm(), fm()
+    learn_with_threads(comp, 4, burn_in=parse_duration("3k rows", "burn_in"))
+    np.testing.assert_array_equal(comp.learn(batch), ref.learn(batch))
+    assert differing(ref, comp) == []
+
+
+def test_dense_weights_decay_once_and_not_once_per_thread():
+    batch = rich_log(3000)._replace(weights=np.full(3000, 1e-6, np.float32))
+    models = [pbodl.FMMLP(RICH, dim=2, hidden=(4,), half_life="10h") for _ in range(2)]
+    for model in models:
+        model.dense.variance[:] *= 0.01
+    learn_with_threads(models[1], 2, in_turns=True)
+    models[1].kernel.seen = 10**6
+    ref, comp = (model.learn(batch) is not None and model.dense.variance[0, 0, 0] for model in models)
+    # A batch decays at its start; the rest follows with the next one.
+    models[1].learn(batch._replace(times=batch.times + 3000 * 60.0).rows(0, 1))
+    comp = models[1].dense.variance[0, 0, 0]
+    assert comp == pytest.approx(ref, rel=0.02)
+
+
+def test_a_burn_in_in_time_needs_a_clock_of_time():
+    with pytest.raises(InputError, match="burn-in in time"):
+        learn_with_threads(pbodl.FMMLP(PLAIN), 2, burn_in=parse_duration("2d", "burn_in"))
+
+
+def test_a_failing_thread_is_not_passed_over():
+    threads = Threads(2)
+    threads.seen = 10**6
+    model = fm()
+    model.kernel = threads
+    batch = market_log(500)
+    model.row_prior = None
+    with pytest.raises(Exception):  # noqa: B017
+        model.learn(batch)
