@@ -8,9 +8,8 @@ BIN := .venv/bin
 BENCH := .venv-bench/bin
 PIP := -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
-# The extras the tests need, and all those of the tested set (Ray is not in it yet).
-EXTRAS := test,batch
-LOCKED := test,serve,redis,kafka,batch
+# All extras: what the tests need, and what the lock holds.
+EXTRAS := test,batch,serve,cluster,redis,kafka
 
 # An environment is set up again when what these files say changes, and not otherwise.
 READY := .venv/ready-$(shell cat pyproject.toml requirements.lock | cksum | tr ' ' '-')
@@ -27,11 +26,11 @@ setup: $(READY) ## create .venv and install the package with all that its tests 
 run: $(READY) ## train two models on generated data, and see how their figures develop
 	$(BIN)/pbodl demo
 
-test: check ## checks, the suite, and the small tests once more as plain Python
+test: check programs ## checks, the suite, and the small tests once more as plain Python
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "nojit and not slow" tests
 
-test-slow: $(READY) ## the tests that take longer
+test-slow: $(READY) programs ## the tests that take longer
 	$(BIN)/pytest -q -m slow
 
 check: $(READY) ## ruff, mypy, import-linter
@@ -47,7 +46,7 @@ bench-peers: $(BENCH_READY) ## compare with today's tools on 1M rows, and write 
 
 lock: ## write requirements.lock anew from the newest releases
 	@$(PYTHON) -m venv --clear build/lock
-	build/lock/bin/python -m pip --disable-pip-version-check install --quiet '.[$(LOCKED)]'
+	build/lock/bin/python -m pip --disable-pip-version-check install --quiet '.[$(EXTRAS)]'
 	@echo '# The tested set of versions; refresh it with `make lock`.' > build/requirements.lock
 	build/lock/bin/python -m pip --disable-pip-version-check freeze --exclude pbodl >> build/requirements.lock
 	@mv build/requirements.lock requirements.lock
@@ -66,6 +65,16 @@ $(BENCH_READY): | python-version
 	$(PYTHON) -m venv .venv-bench
 	$(BENCH)/python $(PIP) --requirement benchmarks/requirements.txt --editable .
 	@rm -f .venv-bench/ready-* && touch $@
+
+# A browser and a broker for the tests, from Debian's packages where they are missing; elsewhere install them by hand.
+PROGRAMS := chromium redis-server
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+.PHONY: programs
+programs:
+	@missing=; for program in $(PROGRAMS); do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
+	if [ -n "$$missing" ] && command -v apt-get > /dev/null; then \
+		$(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $$missing > /dev/null; \
+	fi
 
 .PHONY: python-version
 python-version:
