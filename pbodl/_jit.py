@@ -29,7 +29,9 @@ KERNEL = {"noalias": True, "_nrt": False}
 
 
 # Compiled code calls code of its own layer and of those before it, so it is stale only when one of these was edited.
-LAYERS = ("_jit", "gaussian", "kernels", "data", "models", "baselines", "training", "parallel", "streaming", "serving", "experiments")
+LAYERS = (
+    "_jit", "gaussian", "kernels", "data", "models", "baselines", "training", "parallel", "streaming", "serving", "experiments",
+)  # fmt: skip
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Snapshots: what a model is and has learned, in a folder of a manifest and safetensors files, written whole or not at all.
 
-    RUN/snapshots/000000000042/manifest.json      format, kind, spec, schema, extra facts, a checksum per file
+    RUN/snapshots/000000000042/manifest.json      format, kind, spec, schema, extra facts, a checksum per file and its own
                                model.safetensors  the arrays of `model.state()`
                                <part>.safetensors further arrays that belong to the same moment
 
@@ -61,6 +61,7 @@ def save(model: Model, run: str | Path, facts: Mapping[str, Any] | None = None, 
     }
     for name, content in files.items():
         _write(temporary / name, content)
+    manifest["checksum"] = _digest(_canonical(manifest))
     _write(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
     _sync(temporary)
     path = folder / f"{number:012d}"
@@ -128,6 +129,9 @@ def _read(path: Path) -> Snapshot:
         manifest = json.loads((path / MANIFEST).read_bytes())
         if manifest["format"] > FORMAT:
             raise InputError(f"its format is {manifest['format']}, and this release reads up to {FORMAT}: upgrade pbodl")
+        told = manifest.pop("checksum", None)  # release 0.1.0 wrote none
+        if told is not None and told != _digest(_canonical(manifest)):
+            raise InputError(f"{MANIFEST} does not match its own checksum; it was damaged or changed")
         contents = {name: _checked(path / name, written) for name, written in manifest["files"].items()}
         arrays = {name.removesuffix(".safetensors"): safetensors.numpy.load(content) for name, content in contents.items()}
         facts = manifest["facts"]
@@ -149,6 +153,10 @@ def _checked(path: Path, written: Mapping[str, Any]) -> bytes:
     if len(content) != written["bytes"] or _digest(content) != written["blake2b"]:
         raise InputError(f"{path.name} does not match its checksum in the manifest; it was damaged or changed")
     return content
+
+
+def _canonical(manifest: Mapping[str, Any]) -> bytes:
+    return json.dumps(manifest, sort_keys=True).encode()
 
 
 def _digest(content: bytes) -> str:

@@ -68,7 +68,10 @@ class Run:
         rate = model.negative_rate if config.training.negative_rate == "auto" else float(config.training.negative_rate)
         if (model.schema, model.kind, model.spec) != (config.schema, config.kind, config.build(rate).spec):
             raise InputError(f"{folder} was trained with another schema or model; resume it with the configuration it began with")
-        tracker = Tracker(config.schema, config.training.period(config.schema))
+        period = config.training.period(config.schema)
+        if "period" in facts and facts["period"] != list(period):
+            raise InputError(f"{folder} was trained with another `every`; resume it with the one it began with")
+        tracker = Tracker(config.schema, period)
         tracker.load_state(facts["tracker"], snapshot.parts["metrics"])
         run = cls(config, Path(folder), model, tracker)
         run.rows = run._saved_rows = facts["rows"]
@@ -78,13 +81,16 @@ class Run:
     def learn(self, chunks: Iterable[Chunk], watch: Callable[[Status], bool] = lambda status: False) -> bool:
         """Learn chunk after chunk until the end, or until `watch` says stop; saves now and then, and at the end.
 
-        Returns whether it was stopped. If a chunk cannot be read, what was learned before it is saved, and the error goes on.
+        Returns whether it was stopped. If a chunk cannot be read, what was learned before it is saved, and the error goes on; if
+        one cannot be learned, nothing is saved: the model may hold a part of it.
         """
         saved_at = time.monotonic()
+        whole = True
         try:
             for chunk in chunks:
+                whole = False
                 self._learn(chunk.batch)
-                self.position = chunk.position
+                self.position, whole = chunk.position, True
                 if watch(Status(self.rows, self.tracker.overall())):
                     return True
                 if time.monotonic() - saved_at > self.config.training.snapshot_every:
@@ -93,7 +99,7 @@ class Run:
             self._fit()
             return False
         finally:
-            if self.rows != self._saved_rows and self.position is not None:
+            if whole and self.rows != self._saved_rows and self.position is not None:
                 self.save()
 
     def _learn(self, batch: Batch) -> None:
@@ -121,6 +127,7 @@ class Run:
         temporary.rename(self.folder / "metrics.jsonl")
         tracker, arrays = self.tracker.state()
         facts = {"rows": self.rows, "position": self.position, "fitted_rows": self._fitted_rows, "tracker": tracker}
+        facts["period"] = list(self.config.training.period(self.config.schema))
         path = save(self.model, self.folder, facts, {"metrics": arrays})
         self._saved_rows = self.rows
         return path

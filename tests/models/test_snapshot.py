@@ -35,7 +35,9 @@ def names(run: Path) -> list[int]:
 
 
 def edit_manifest(path: Path, **changes) -> None:
+    """Change a manifest as a release without its checksum would have written it."""
     manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["checksum"]
     (path / "manifest.json").write_text(json.dumps(manifest | changes))
 
 
@@ -79,13 +81,19 @@ def empty_manifest(path: Path) -> None:
     (path / "manifest.json").write_text("")
 
 
+def other_facts(path: Path) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["facts"]["rows"] += 1
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
 def no_table(path: Path) -> None:
     (path / "manifest.json").write_text("[1]")
 
 
 def without_facts(path: Path) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
-    del manifest["facts"]
+    del manifest["facts"], manifest["checksum"]
     (path / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -96,6 +104,7 @@ DAMAGE = {
     "an empty manifest": (empty_manifest, r"is damaged \(JSONDecodeError"),
     "no manifest": (lambda path: (path / "manifest.json").unlink(), r"is damaged \(FileNotFoundError"),
     "not a table": (no_table, r"is damaged \(TypeError"),
+    "other facts": (other_facts, "manifest.json does not match its own checksum"),
     "no facts": (without_facts, r"is damaged \(KeyError: 'facts'"),
     "a later format": (lambda path: edit_manifest(path, format=99), "its format is 99, and this release reads up to .: upgrade"),
     "an unknown kind": (lambda path: edit_manifest(path, kind="gbdt"), "its model is of kind 'gbdt'; this release knows: .*fm-mlp"),

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from pbodl.errors import InputError
 from pbodl.models import snapshot
+from pbodl.models.deep_probit import FMMLP
 from pbodl.models.snapshot import load_snapshot, snapshots
 from pbodl.training import online
 from pbodl.training.config import Config, to_toml
@@ -223,3 +225,28 @@ def test_nothing_left_to_learn(log, tmp_path):
     assert summary["days"][-1] == {name: value for name, value in ref.items() if name != "kind"}
     assert [path.name for path in snapshots(run)] == [path.name for path in snapshots(log.ref)]
     log.assert_same(run)
+
+
+def test_half_a_chunk_is_not_saved(log, tmp_path, monkeypatch):
+    run, learn = tmp_path / "run", FMMLP._learn
+
+    def fails_in_the_middle(model, batch):
+        if model.rows_learned > 5 * PIECE:
+            learn(model, batch.rows(0, len(batch) // 2))
+            raise MemoryError
+        return learn(model, batch)
+
+    monkeypatch.setattr(FMMLP, "_learn", fails_in_the_middle)
+    with pytest.raises(MemoryError):
+        log.train(run)
+    monkeypatch.undo()
+    log.train(run, resume=True)
+    log.assert_same(run)
+
+
+def test_another_period_is_refused(log, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(log.ref, run)
+    config = small_config(training={"snapshot_every": 0, "negative_rate": 0.6, "half_life": "12h", "every": "1h"}, capacity=60)
+    with pytest.raises(InputError, match="trained with another `every`"):
+        train(config, [str(log.folder / "log")], run, resume=True)
