@@ -126,8 +126,8 @@ class Run:
         temporary.write_text("".join(f"{line}\n" for line in lines))
         temporary.rename(self.folder / "metrics.jsonl")
         tracker, arrays = self.tracker.state()
-        facts = {"rows": self.rows, "position": self.position, "fitted_rows": self._fitted_rows, "tracker": tracker}
-        facts["period"] = list(self.config.training.period(self.config.schema))
+        period = list(self.config.training.period(self.config.schema))
+        facts = {"rows": self.rows, "position": self.position, "fitted_rows": self._fitted_rows, "tracker": tracker, "period": period}
         path = save(self.model, self.folder, facts, {"metrics": arrays})
         self._saved_rows = self.rows
         return path
