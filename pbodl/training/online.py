@@ -127,7 +127,8 @@ class Run:
         temporary.rename(self.folder / "metrics.jsonl")
         tracker, arrays = self.tracker.state()
         period = list(self.config.training.period(self.config.schema))
-        facts = {"rows": self.rows, "position": self.position, "fitted_rows": self._fitted_rows, "tracker": tracker, "period": period}
+        facts = {"rows": self.rows, "position": self.position, "period": period, "tracker": tracker}
+        facts["fitted_rows"] = self._fitted_rows
         path = save(self.model, self.folder, facts, {"metrics": arrays})
         self._saved_rows = self.rows
         return path
