@@ -7,7 +7,7 @@ Letters: (m, v) the weight's mean and variance; dm, dv the derivatives of log Z 
 
 A likelihood to a power w (an example's weight) raises its Gaussian message to the power w. With g = v h, the share of the
 variance that the whole message takes away, dividing out and multiplying back gives
-    m' = m + w v dm c                 v' = v (1 - g) c,    c = 1/(1 + (w-1) g)
+    m' = m + w v dm c                 v' = v - w v g c = v (1 - g) c,    c = 1/(1 + (w-1) g)
 which for w = 1 is the update above, for w = 2 two messages, and never drives a variance below zero where one message does not.
 (Scaling log Z itself in both derivatives would square w in the first term of h, and *raise* the variance on surprising clicks
 with w < 1; tests/kernels/test_adf.py compares both with quadrature.)
@@ -33,14 +33,16 @@ def adf_update(m, v, dm, dv, power, cap):
     """
     g = v * (dm * dm - TWO * dv)
     c = ONE if power == ONE else ONE / (ONE + (power - ONE) * g)
-    step = power * v * dm * c
+    share = power * v * c
+    step, loss = share * dm, share * g
     if cap > ZERO:
         limit = cap * np.sqrt(v)
         step = min(max(step, -limit), limit)
-    v_new = v * (ONE - g) * c
-    good = (g < ONE) & (v_new > SMALLEST) & (v_new < LARGEST) & (abs(m + step) < LARGEST)
+    v_new = v - loss
+    # g < 1 follows from v' > 0 where the power is 1. In this order `max` hands NaN on, and NaN is never below the largest.
+    good = (v_new > SMALLEST) & (max(abs(m + step), v_new) < LARGEST) & ((power == ONE) | (g < ONE))
     # Written as a step of zero, not as a choice between m and m', so that the vector loop stores plainly: masked stores are slow.
-    return m + (step if good else ZERO), v + (v_new - v if good else ZERO), (ZERO if good else ONE)
+    return m + (step if good else ZERO), v - (loss if good else ZERO), (ZERO if good else ONE)
 
 
 @inlined

@@ -75,49 +75,60 @@ def _backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, power, cap, dm_z
 
 
 @kernel
-def pack_dense(m_w, v_w, n_in, n_out, packed):
-    """A layer's weights as `dense_forward_block` wants them: m_w, v_w and m_w² + v_w, with the scale in them. MODIFIES: packed
-    (3, n_out, and one more if that is odd, n_in + 1)."""
+def pack_dense(m_w, v_w, n_in, n_out, means, variances):
+    """A layer's weights as `dense_forward_block` wants them, with the scale in them. MODIFIES: means (pairs, n_in + 1, 2), m_w of
+    two outputs; variances (pairs, n_in + 1, 4), m_w² + v_w of two outputs and then their v_w; at n_in the biases' m and v."""
     scale = ONE / np.float32(math.sqrt(n_in + 1.0))
-    for o in range(packed.shape[1]):
+    for p in range(len(means)):
         for i in range(n_in + 1):
-            m = m_w[o, i] * scale if o < n_out else ZERO
-            v = v_w[o, i] * scale * scale if o < n_out else ZERO
-            packed[0, o, i] = m
-            packed[1, o, i] = v
-            packed[2, o, i] = m * m + v
+            for j in range(2):
+                o = 2 * p + j
+                m = m_w[o, i] * scale if o < n_out else ZERO
+                v = v_w[o, i] * scale * scale if o < n_out else ZERO
+                means[p, i, j] = m
+                variances[p, i, j] = m * m + v if i < n_in else v
+                variances[p, i, 2 + j] = v
 
 
 @kernel
-def dense_forward_block(packed, z, n_in, n_out, a):
-    """`dense_forward` of BLOCK samples at once; z holds m_z, v_z, m_z² as (3, unit, sample), a holds m_a, v_a alike.
+def dense_forward_block(means, variances, z, n_in, a):
+    """`dense_forward` of BLOCK samples at once; z holds m_z, v_z, m_z² as (3, unit, sample), a holds m_a, v_a as (2, pair of
+    outputs, 2 BLOCK samples).
 
     As v_w r_z + m_w² v_z = (m_w² + v_w) v_z + v_w m_z², the layer is three matrix products. A sample's sums are taken in the same
-    order whatever its neighbours are, so a prediction does not depend on the batch it was made in. MODIFIES: a, and m_z² in z.
+    order whatever its neighbours are, so a prediction does not depend on the batch it was made in. MODIFIES: a.
     """
-    for i in range(n_in):
+    for p in range(len(means)):
         for s in range(BLOCK):
-            z[2, i, s] = z[0, i, s] * z[0, i, s]
-    for o in range(n_out):
-        for s in range(BLOCK):
-            a[0, o, s] = packed[0, o, n_in]
-            a[1, o, s] = packed[1, o, n_in]
-    pairs = a.reshape(2, a.shape[1] // 2, 2 * BLOCK)
-    add_product(packed[0], z[0], n_in, n_out, pairs[0])
-    add_product(packed[2], z[1], n_in, n_out, pairs[1])
-    add_product(packed[1], z[2], n_in, n_out, pairs[1])
+            a[0, p, s], a[0, p, BLOCK + s] = means[p, n_in, 0], means[p, n_in, 1]
+            a[1, p, s], a[1, p, BLOCK + s] = variances[p, n_in, 0], variances[p, n_in, 1]
+    add_product(means, z[0], n_in, a[0])
+    add_products(variances, z[1], z[2], n_in, a[1])
 
 
 @kernel
-def add_product(w, z, n_in, n_out, a):
+def add_product(w, z, n_in, a):
     """a += W z, with z as (input, sample) and a as (pair of outputs, 2 BLOCK samples). MODIFIES: a.
 
     BLOCK is a constant, so that the compiler unrolls the innermost loop and keeps the sums of a pair in registers over all inputs.
     """
-    for p in range((n_out + 1) // 2):
-        w_0, w_1, sums = w[2 * p], w[2 * p + 1], a[p]
+    for p in range(len(w)):
+        weights, sums = w[p], a[p]
         for i in range(n_in):
-            x_0, x_1, inputs = w_0[i], w_1[i], z[i]
+            w_0, w_1, inputs = weights[i, 0], weights[i, 1], z[i]
             for s in range(BLOCK):
-                sums[s] += x_0 * inputs[s]
-                sums[BLOCK + s] += x_1 * inputs[s]
+                sums[s] += w_0 * inputs[s]
+                sums[BLOCK + s] += w_1 * inputs[s]
+
+
+@kernel
+def add_products(w, y, z, n_in, a):
+    """As `add_product`, a += U y + W z. MODIFIES: a."""
+    for p in range(len(w)):
+        weights, sums = w[p], a[p]
+        for i in range(n_in):
+            u_0, u_1, w_0, w_1 = weights[i, 0], weights[i, 1], weights[i, 2], weights[i, 3]
+            others, inputs = y[i], z[i]
+            for s in range(BLOCK):
+                sums[s] += u_0 * others[s] + w_0 * inputs[s]
+                sums[BLOCK + s] += u_1 * others[s] + w_1 * inputs[s]

@@ -151,6 +151,28 @@ def embedding_forward(rows, features, sample, m_x, v_x):
 
 
 @inlined
+def is_plain(features, sample, forgetting):
+    """Whether a sample's features are as their rows say: all seen, none forgotten, none with a value other than 1."""
+    at, values = features.rows, features.values
+    others = 0
+    for j in range(features.indptr[sample], features.indptr[sample + 1]):
+        others += (at[j] < 0) | (values[j] != ONE)
+    return others == 0 and forgetting.half_life == 0.0
+
+
+@inlined
+def linear_forward(rows, features, sample):
+    """The linear term's mean and variance for a plain sample."""
+    m_l, v_l, at = rows.linear_mean, rows.linear_variance, features.rows
+    m_linear, v_linear = ZERO, ZERO
+    if len(m_l) > 0:
+        for j in range(features.indptr[sample], features.indptr[sample + 1]):
+            m_linear += m_l[at[j], 0]
+            v_linear += v_l[at[j], 0]
+    return m_linear, v_linear
+
+
+@inlined
 def preview_weight(m, v, v_prior, kept, also_mean):
     """A weight as it is after decay, without touching it."""
     return decay(m, v, v_prior, kept, also_mean) if kept < ONE else (m, v)

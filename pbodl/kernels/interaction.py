@@ -12,14 +12,17 @@ and as cheap, with S = Σ m, V = Σ v, T = Σ_j v_j (S - m_j):
 As printed, with q = m² + v:  v = ½ [(Σq)² - Σq²] - ½ [(Σm²)² - Σm⁴]. Multiplied out, this is, with Q = Σ m²,
     v = Σ_i v_i (Q - m_i²) + ½ [V² - Σ v²]        ∂v/∂v_i = Q - m_i² + V - v_i       ∂v/∂m_i = 2 m_i (V - v_i)
 which does not subtract large numbers: the printed form loses every digit, and its sign, where v ≪ m².
+One pass gives all of it: a feature (m, v) that joins those before it, of sums S, V, T (or Q), adds
+    to m: m S      to v: m (2 T + m V) + v (S² + V)      to T: m V + v S           (as printed, to v: m² V + v (Q + V))
 """
 
 
 from pbodl._jit import inlined, kernel
-from pbodl.kernels.normal import HALF, TWO, ZERO
+from pbodl.kernels.normal import TWO, ZERO
 
 CONCAT, SUM, FM, FFM = 0, 1, 2, 3
 EXACT, PAPER = 0, 1
+USUAL = 16  # the default dimension
 
 
 @inlined
@@ -64,62 +67,48 @@ def sum_backward(n, dm_z, dv_z, dm_x, dv_x):
             dv_x[j, 0, k] = dv_z[k]
 
 
-@inlined
-def exact_terms(total, spread, m, v):
-    """What one feature adds to T, to the mean and to the variance of FM, given S and V."""
-    rest = total - m
-    return v * rest, HALF * m * rest, v * (rest * rest + HALF * (spread - v))
-
-
 @kernel
 def fm_forward(m_x, v_x, members, n, g, mode, sums, m_z, v_z):
     """Add the FM of n member features to z_0. MODIFIES: m_z, v_z; and for backward: sums (3, K), with S, V, T (as printed: Q)."""
-    dim = m_x.shape[2]
+    if m_x.shape[2] == USUAL:
+        usual_forward(m_x, v_x, members, n, g, mode, sums[0], sums[1], sums[2], m_z, v_z)
+    else:
+        any_forward(m_x, v_x, members, n, g, m_x.shape[2], mode, sums[0], sums[1], sums[2], m_z, v_z)
+
+
+@kernel
+def usual_forward(m_x, v_x, members, n, g, mode, total, spread, third, m_z, v_z):
+    """The usual dimension apart: with the constant in sight the compiler keeps the sums in registers. MODIFIES: as `fm_forward`."""
+    any_forward(m_x, v_x, members, n, g, USUAL, mode, total, spread, third, m_z, v_z)
+
+
+@inlined
+def any_forward(m_x, v_x, members, n, g, dim, mode, total, spread, third, m_z, v_z):
+    """As `fm_forward`, with the three rows of sums apart. The features join one by one: each meets those before it."""
     for k in range(dim):
-        sums[0, k] = ZERO
-        sums[1, k] = ZERO
-        sums[2, k] = ZERO
-    # Four features at a time: adding one by one waits for each sum to come back from memory.
-    fours = n - n % 4
-    for j in range(0, fours, 4):
-        i_0, i_1, i_2, i_3 = members[j], members[j + 1], members[j + 2], members[j + 3]
-        for k in range(dim):
-            sums[0, k] += (m_x[i_0, g, k] + m_x[i_1, g, k]) + (m_x[i_2, g, k] + m_x[i_3, g, k])
-            sums[1, k] += (v_x[i_0, g, k] + v_x[i_1, g, k]) + (v_x[i_2, g, k] + v_x[i_3, g, k])
-    for j in range(fours, n):
-        i = members[j]
-        for k in range(dim):
-            sums[0, k] += m_x[i, g, k]
-            sums[1, k] += v_x[i, g, k]
+        total[k] = ZERO
+        spread[k] = ZERO
+        third[k] = ZERO
     if mode == EXACT:
-        for j in range(0, fours, 4):
-            i_0, i_1, i_2, i_3 = members[j], members[j + 1], members[j + 2], members[j + 3]
+        for j in range(n):
+            m_j, v_j = m_x[members[j], g], v_x[members[j], g]
             for k in range(dim):
-                t_0, m_0, v_0 = exact_terms(sums[0, k], sums[1, k], m_x[i_0, g, k], v_x[i_0, g, k])
-                t_1, m_1, v_1 = exact_terms(sums[0, k], sums[1, k], m_x[i_1, g, k], v_x[i_1, g, k])
-                t_2, m_2, v_2 = exact_terms(sums[0, k], sums[1, k], m_x[i_2, g, k], v_x[i_2, g, k])
-                t_3, m_3, v_3 = exact_terms(sums[0, k], sums[1, k], m_x[i_3, g, k], v_x[i_3, g, k])
-                sums[2, k] += (t_0 + t_1) + (t_2 + t_3)
-                m_z[k] += (m_0 + m_1) + (m_2 + m_3)
-                v_z[k] += (v_0 + v_1) + (v_2 + v_3)
-        for j in range(fours, n):
-            i = members[j]
-            for k in range(dim):
-                t, m, v = exact_terms(sums[0, k], sums[1, k], m_x[i, g, k], v_x[i, g, k])
-                sums[2, k] += t
-                m_z[k] += m
-                v_z[k] += v
+                m, v, s, spread_k, t = m_j[k], v_j[k], total[k], spread[k], third[k]
+                m_z[k] += m * s
+                v_z[k] += m * (TWO * t + m * spread_k) + v * (s * s + spread_k)
+                third[k] = t + m * spread_k + v * s
+                total[k] = s + m
+                spread[k] = spread_k + v
     else:
         for j in range(n):
-            i = members[j]
+            m_j, v_j = m_x[members[j], g], v_x[members[j], g]
             for k in range(dim):
-                sums[2, k] += m_x[i, g, k] * m_x[i, g, k]
-        for j in range(n):
-            i = members[j]
-            for k in range(dim):
-                m, v = m_x[i, g, k], v_x[i, g, k]
-                m_z[k] += HALF * m * (sums[0, k] - m)
-                v_z[k] += v * (max(sums[2, k] - m * m, ZERO) + HALF * (sums[1, k] - v))
+                m, v, s, spread_k, q = m_j[k], v_j[k], total[k], spread[k], third[k]
+                m_z[k] += m * s
+                v_z[k] += m * m * spread_k + v * (q + spread_k)
+                third[k] = q + m * m
+                total[k] = s + m
+                spread[k] = spread_k + v
 
 
 @kernel

@@ -18,8 +18,16 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.kernels.adf import decay
-from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward, dense_forward_block, pack_dense
-from pbodl.kernels.embedding import embedding_backward, embedding_forward, embedding_preview, forget_rows, kept_share
+from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward
+from pbodl.kernels.embedding import (
+    embedding_backward,
+    embedding_forward,
+    embedding_preview,
+    forget_rows,
+    is_plain,
+    kept_share,
+    linear_forward,
+)
 from pbodl.kernels.ffm import ffm_backward, ffm_forward
 from pbodl.kernels.interaction import (
     CONCAT,
@@ -33,6 +41,7 @@ from pbodl.kernels.interaction import (
     sum_backward,
     sum_forward,
 )
+from pbodl.kernels.layers import layers_forward_block, make_block, pack_layers
 from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.probit import probit_backward, probit_forward
 from pbodl.kernels.relu import relu_backward, relu_forward
@@ -95,7 +104,7 @@ def make_scratch(shape, features, depth):
     layers = len(shape.sizes)
     widest = max(shape.width, shape.sizes.max()) + 1
     f = np.float32
-    members = np.empty((n_groups, features), np.int64)
+    members = np.empty((n_groups, features), np.int32)
     for g in range(n_groups):
         for j in range(features):
             members[g, j] = j
@@ -244,56 +253,53 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
         embedding_backward(rows, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, w.bad_x, rejected)
 
 
+@inlined
+def plain_fm_forward(m_w, v_w, shape, features, sample, w):
+    """z_0 by FM for a plain sample, from the rows where they are: copying takes longer than the arithmetic. MODIFIES: w."""
+    first, last = features.indptr[sample], features.indptr[sample + 1]
+    m_z, v_z = w.m_z[0], w.v_z[0]
+    for i in range(shape.width):
+        m_z[i] = ZERO
+        v_z[i] = ZERO
+    fm_forward(m_w, v_w, features.rows[first:], last - first, 0, shape.mode, w.sums[0], m_z, v_z)
+
+
+@inlined
+def into_block(shape, w, s, z):
+    """Put z_0 at place s of a block. MODIFIES: z."""
+    for i in range(shape.width):
+        m, v = w.m_z[0, i], w.v_z[0, i]
+        z[0, i, s], z[1, i, s], z[2, i, s] = m, v, m * m
+
+
 @jit
 def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, variance):
     """Moments of z_L for every sample (PBODL eq. 9 makes them a probability). MODIFIES: mean, variance."""
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
     m_x, v_x = flat(w.m_x), flat(w.v_x)
-    top = len(shape.sizes) - 2
-    ends = np.cumsum(np.array([3 * even(shape.sizes[l + 1]) * (shape.sizes[l] + 1) for l in range(top + 1)]))  # noqa: E741
-    packed = np.empty(ends[top], np.float32)
-    for l in range(top + 1):  # noqa: E741
-        pack_dense(dense.mean[l], dense.variance[l], shape.sizes[l], shape.sizes[l + 1], packed_layer(packed, ends, shape, l))
-    widest = even(w.m_z.shape[1])
-    z, a = np.zeros((3, widest, BLOCK), np.float32), np.zeros((2, widest, BLOCK), np.float32)
-    units = widest * BLOCK
-    above, below, ratio = np.empty(units, np.float32), np.empty(units, np.float32), np.empty(units, np.float32)
+    vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
+    m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
+    packed, block = pack_layers(dense, shape.sizes), make_block(shape.sizes, shape.width)
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
         for s in range(n):
             sample = begin + s
-            mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
-            operation_forward(shape, features, sample, w)
-            for i in range(shape.width):
-                z[0, i, s], z[1, i, s] = w.m_z[0, i], w.v_z[0, i]
+            if shape.op == FM and is_plain(features, sample, forgetting):
+                mean[sample], variance[sample] = linear_forward(rows, features, sample)
+                plain_fm_forward(m_w, v_w, shape, features, sample, w)
+            else:
+                mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
+                operation_forward(shape, features, sample, w)
+            into_block(shape, w, s, block.z)
         if shape.shortcut > ZERO:
             for i in range(shape.width):
                 for s in range(n):
-                    mean[begin + s] += shape.shortcut * z[0, i, s]
-                    variance[begin + s] += shape.shortcut * shape.shortcut * z[1, i, s]
-        for l in range(top + 1):  # noqa: E741
-            n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
-            dense_forward_block(packed_layer(packed, ends, shape, l), z, n_in, n_out, a)
-            if l < top:
-                relu_forward(
-                    a[0].reshape(-1), a[1].reshape(-1), n_out * BLOCK, z[0].reshape(-1), z[1].reshape(-1), above, below, ratio
-                )
+                    mean[begin + s] += shape.shortcut * block.z[0, i, s]
+                    variance[begin + s] += shape.shortcut * shape.shortcut * block.z[1, i, s]
+        layers_forward_block(packed, shape.sizes, block)
         for s in range(n):
-            mean[begin + s] += a[0, 0, s]
-            variance[begin + s] += a[1, 0, s]
-
-
-@inlined
-def even(n):
-    """n, or one more if it is odd."""
-    return n + n % 2
-
-
-@jit
-def packed_layer(packed, ends, shape, l):  # noqa: E741
-    """What `pack_dense` made of layer l, (3, out, in + 1), in the one array that holds all of them."""
-    out, size = even(shape.sizes[l + 1]), shape.sizes[l] + 1
-    return packed[ends[l] - 3 * out * size : ends[l]].reshape(3, out, size)
+            mean[begin + s] += block.a[0, 0, s]
+            variance[begin + s] += block.a[1, 0, s]
 
 
 @jit

@@ -45,6 +45,30 @@ def relu_forward(m_a, v_a, n, m_z, v_z, above, below, ratio):
 
 
 @kernel
+def relu_moments(m_a, v_a, n, m_z, v_z, r_z, x, phi, g):
+    """`relu_forward` where no backward follows. MODIFIES: m_z, v_z, r_z = m_z²; and x, phi and g, which are scratch.
+
+    In short loops, whose steps overlap in the processor better than those of a long one.
+    """
+    for i in range(n):
+        x[i] = min(abs(m_a[i]) / np.sqrt(max(v_a[i], SMALLEST_VARIANCE)), FARTHEST)
+    for i in range(n):
+        phi[i] = density(x[i])
+    for i in range(n):
+        g[i] = excess(x[i])
+    for i in range(n):
+        v = max(v_a[i], SMALLEST_VARIANCE)
+        phi_j = phi[i] * (ONE - x[i] * g[i]) / (ONE + x[i] * x[i])
+        phi_g = phi[i] * g[i]
+        positive = m_a[i] >= ZERO
+        mean = np.sqrt(v) * phi_j + (m_a[i] if positive else ZERO)
+        shrink = ONE - (phi_g + TWO * x[i] * phi_j + phi_j * phi_j)
+        m_z[i] = mean
+        v_z[i] = v * (shrink if positive else phi_g - phi_j * phi_j)
+        r_z[i] = mean * mean
+
+
+@kernel
 def relu_backward(m_z, above, below, ratio, n, dm, dv):
     """Turn gradients by (m_z, v_z) into gradients by (m_a, v_a). MODIFIES: dm, dv, in place."""
     for i in range(n):

@@ -47,11 +47,12 @@ def test_a_block_equals_its_samples(n_in, n_out):
     m_w, v_w, _, _ = layer(2, n_in, n_out)
     rng = np.random.default_rng(3)
     m_z, v_z = rng.normal(size=(n_in + 1, BLOCK)).astype(F32), rng.uniform(0.0, 2.0, (n_in + 1, BLOCK)).astype(F32)
-    even = n_out + n_out % 2
-    packed, z, a = np.empty((3, even, n_in + 1), F32), np.stack([m_z, v_z, m_z]), np.zeros((2, even, BLOCK), F32)
-    pack_dense(m_w, v_w, n_in, n_out, packed)
-    dense_forward_block(packed, z, n_in, n_out, a)
-    m_a, v_a = a[:, :n_out]
+    pairs = (n_out + 1) // 2
+    means, variances = np.empty((pairs, n_in + 1, 2), F32), np.empty((pairs, n_in + 1, 4), F32)
+    pack_dense(m_w, v_w, n_in, n_out, means, variances)
+    a = np.full((2, pairs, 2 * BLOCK), np.nan, F32)
+    dense_forward_block(means, variances, np.stack([m_z, v_z, m_z * m_z]), n_in, a)
+    m_a, v_a = a.reshape(2, 2 * pairs, BLOCK)[:, :n_out]
     for s in (0, 1, BLOCK - 1):
         ref = ref_forward((m_w, v_w, m_z[:, s], v_z[:, s]), n_in, n_out)
         np.testing.assert_allclose((m_a[:, s], v_a[:, s]), ref, rtol=3e-6, atol=1e-6)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from pbodl.kernels.relu import relu_backward, relu_forward
+from pbodl.kernels.relu import relu_backward, relu_forward, relu_moments
 from tests.oracles import monte_carlo, naive
 from tests.oracles.differences import derivative
 from tests.oracles.quadrature import rectified, rectified_by_integration
@@ -39,6 +39,19 @@ def test_the_oracle_agrees_with_integration(alpha):
     mean, variance = rectified_by_integration(alpha)
     ref = rectified(alpha)
     assert abs(mean / ref.mean - 1) < 1e-25 and abs(variance / ref.variance - 1) < 1e-25
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_the_moments_alone_in_every_tail(variance):
+    m, v, alphas = gaussians_at(variance)
+    m_z, v_z, r_z, *scratch = (np.full(len(m), np.nan, F32) for _ in range(6))
+    relu_moments(m, v, len(m), m_z, v_z, r_z, *scratch)
+    for i, alpha in enumerate(alphas):
+        s, exact = math.sqrt(float(v[i])), rectified(float(alpha))
+        for got, right in ((m_z, exact.mean * s), (v_z, exact.variance * s * s), (r_z, (exact.mean * s) ** 2)):
+            allowed = (4e-6 + 8e-7 * alpha**2) * abs(float(right)) + SMALLEST_NORMAL * max(1.0, s * s)
+            assert abs(got[i] - float(right)) <= allowed, (alpha, got[i], float(right))
 
 
 @pytest.mark.nojit
