@@ -24,7 +24,19 @@ def dense_forward(m_w, v_w, m_z, v_z, n_in, n_out, r_z, m_a, v_a):
     scale = ONE / np.float32(math.sqrt(n_in + 1.0))
     for i in range(n_in):
         r_z[i] = v_z[i] + m_z[i] * m_z[i]
-    for o in range(n_out):
+    # Two outputs at a time: they share the inputs, and the loop becomes vector instructions for few inputs too.
+    for o in range(0, n_out - 1, 2):
+        m_0, v_0, m_1, v_1 = m_w[o], v_w[o], m_w[o + 1], v_w[o + 1]
+        mean_0, variance_0, mean_1, variance_1 = m_0[n_in], v_0[n_in], m_1[n_in], v_1[n_in]
+        for i in range(n_in):
+            mean_0 += m_0[i] * m_z[i]
+            mean_1 += m_1[i] * m_z[i]
+            variance_0 += v_0[i] * r_z[i] + m_0[i] * m_0[i] * v_z[i]
+            variance_1 += v_1[i] * r_z[i] + m_1[i] * m_1[i] * v_z[i]
+        m_a[o], m_a[o + 1] = mean_0 * scale, mean_1 * scale
+        v_a[o], v_a[o + 1] = variance_0 * scale * scale, variance_1 * scale * scale
+    if n_out % 2 == 1:
+        o = n_out - 1
         mean, variance = m_w[o, n_in], v_w[o, n_in]
         for i in range(n_in):
             mean += m_w[o, i] * m_z[i]
@@ -67,7 +79,9 @@ def _backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, power, cap, dm_z
             m_o[i], v_o[i], no = adf_update(m, v, gm * m_z[i] + two_gv * m * v_z[i], gv * r_z[i], power, cap)
             # Counted by input: one sum for all would have to be drawn together at the end of every row.
             bad[i] += no
-        m_o[n_in], v_o[n_in], no = adf_update(m_o[n_in], v_o[n_in], gm, gv, power, cap)
+    for o in range(n_out):
+        gm, gv = dm_a[o] * scale, dv_a[o] * scale * scale
+        m_w[o, n_in], v_w[o, n_in], no = adf_update(m_w[o, n_in], v_w[o, n_in], gm, gv, power, cap)
         rejected += no
     for i in range(n_in):
         rejected += bad[i]
