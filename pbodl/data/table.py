@@ -8,6 +8,7 @@ no tombstones: whatever drops rows (eviction, time to live) compacts the columns
 The table does not decide *what* to evict: the model scores its rows.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,6 +19,7 @@ from pbodl.data.hashing import finish, wrapping
 from pbodl.errors import InputError
 
 SMALLEST = 64
+CACHE_LINE = 64  # bytes
 # Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
 LARGE = 1_000_000
 STATE = ("keys", "field", "last_seen", "count", "evicted", "expired")
@@ -282,7 +284,7 @@ class Table:
         self._field = np.array(state["field"], dtype=np.uint16)
         self._last_seen = np.array(state["last_seen"], dtype=np.float64)
         self._count = np.array(state["count"], dtype=np.uint32)
-        self._columns = {name: np.array(state[name], dtype=np.float32, order="C") for name in self._columns}
+        self._columns = {name: _resized(np.asarray(state[name], dtype=np.float32), size, size) for name in self._columns}
         self.evicted, self.expired = int(state["evicted"]), int(state["expired"])
 
     def _grow(self) -> None:
@@ -326,6 +328,11 @@ def _slots_for(rows: int) -> int:
 
 
 def _resized(array: NDArray, allocated: int, size: int) -> NDArray:
-    larger = np.empty((allocated, *array.shape[1:]), dtype=array.dtype)
+    """A copy of the first `size` rows with room for `allocated`, from a whole cache line on: a row of 16 floats is one line."""
+    shape = (allocated, *array.shape[1:])
+    length = math.prod(shape) * array.itemsize
+    memory = np.empty(length + CACHE_LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    larger = memory[start : start + length].view(array.dtype).reshape(shape)
     larger[:size] = array[:size]
     return larger
