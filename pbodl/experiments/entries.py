@@ -6,7 +6,9 @@ import msgspec
 
 from pbodl.models.spec import PAPER_PRIOR
 
-AS_PRINTED: dict[str, Any] = {"linear": False, "fm_variance": "paper", "prior": msgspec.to_builtins(PAPER_PRIOR)}
+AS_PRINTED: dict[str, Any] = {
+    "linear": False, "fm_variance": "paper", "prior": msgspec.to_builtins(PAPER_PRIOR), "adapt_prior": False
+}  # fmt: skip
 
 
 class Entry(NamedTuple):

@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 class RowPrior(NamedTuple):
     """What a row is before any data: N(0, variance of its field), started at a small random mean."""
 
-    variance: np.ndarray  # float32 (fields,)
+    variance: np.ndarray  # float32 (fields, D)
     linear_variance: np.ndarray  # float32 (fields,)
     initial_scale: np.float32
     seed: np.uint64
@@ -91,7 +91,7 @@ def initialise_rows(rows, keys, fields, start, prior):
         r = start + n
         for d in range(rows.mean.shape[1]):
             rows.mean[r, d] = prior.initial_scale * standard_draw(prior.seed, keys[n], np.uint64(d))
-            rows.variance[r, d] = prior.variance[fields[n]]
+            rows.variance[r, d] = prior.variance[fields[n], d]
         if len(rows.linear_mean) > 0:
             rows.linear_mean[r, 0] = ZERO
             rows.linear_variance[r, 0] = prior.linear_variance[fields[n]]
@@ -123,7 +123,7 @@ def forget_rows(rows, features, sample, now, prior, forgetting):
         rows.last_seen[r] = now
         for d in range(rows.mean.shape[1]):
             rows.mean[r, d], rows.variance[r, d] = decay(
-                rows.mean[r, d], rows.variance[r, d], prior.variance[field], kept, means_decay(prior, forgetting)
+                rows.mean[r, d], rows.variance[r, d], prior.variance[field, d], kept, means_decay(prior, forgetting)
             )
         if len(rows.linear_mean) > 0:
             rows.linear_mean[r, 0], rows.linear_variance[r, 0] = decay(
@@ -193,11 +193,11 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
         if r < 0:
             for d in range(m_w.shape[1]):
                 m_x[j, d] = x * prior.initial_scale * standard_draw(prior.seed, keys[first + j], np.uint64(d))
-                v_x[j, d] = x2 * prior.variance[field]
+                v_x[j, d] = x2 * prior.variance[field, d]
         elif half_life > 0.0:
             kept = kept_share(now - last_seen[r], half_life)
             for d in range(m_w.shape[1]):
-                m_d, v_d = preview_weight(m_w[r, d], v_w[r, d], prior.variance[field], kept, means_decay(prior, forgetting))
+                m_d, v_d = preview_weight(m_w[r, d], v_w[r, d], prior.variance[field, d], kept, means_decay(prior, forgetting))
                 m_x[j, d] = x * m_d
                 v_x[j, d] = x2 * v_d
             if len(m_l) > 0:

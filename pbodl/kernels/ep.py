@@ -44,11 +44,10 @@ def factor(m, v):
 @jit
 def divide_out(m, v, n, site, v_prior, cavity_m, cavity_v):
     """Take a site out of n weights; one that no proper Gaussian would be left of keeps it. MODIFIES: m, v, cavity_m, cavity_v."""
-    least = LEAST_SHARE / np.float64(v_prior)
     for i in range(n):
         left = divide(factor(m[i], v[i]), Natural(site[0, i], site[1, i]))
         cavity_m[i], cavity_v[i] = m[i], -v[i]
-        if left.precision > least:
+        if left.precision > LEAST_SHARE / np.float64(v_prior[i]):
             cavity = moments(left)
             m[i], v[i] = cavity.mean, cavity.variance
             cavity_m[i], cavity_v[i] = m[i], v[i]
@@ -57,7 +56,6 @@ def divide_out(m, v, n, site, v_prior, cavity_m, cavity_v):
 @jit
 def multiply_in(m, v, n, site, v_prior, damping, cavity_m, cavity_v):
     """Cavity times new site, for n weights whose cavity an update took to (m, v). MODIFIES: m, v, site."""
-    least = LEAST_SHARE / np.float64(v_prior)
     for i in range(n):
         if cavity_v[i] < 0.0:
             m[i], v[i] = cavity_m[i], -cavity_v[i]
@@ -65,7 +63,7 @@ def multiply_in(m, v, n, site, v_prior, damping, cavity_m, cavity_v):
         cavity, old = factor(cavity_m[i], cavity_v[i]), Natural(site[0, i], site[1, i])
         step = divide(divide(factor(m[i], v[i]), cavity), old)
         new = Natural(old.precision + damping * step.precision, old.precision_mean + damping * step.precision_mean)
-        if not multiply(cavity, new).precision > least:
+        if not multiply(cavity, new).precision > LEAST_SHARE / np.float64(v_prior[i]):
             new = old
         posterior = moments(multiply(cavity, new))
         m[i], v[i] = posterior.mean, posterior.variance
@@ -80,6 +78,7 @@ def ep_pass(
     """Visit every sample of a minibatch once. MODIFIES: sites, cavity; and as `learn_batch`."""
     layers = len(shape.sizes) - 1
     linear = len(rows.linear_mean) > 0
+    dense_prior = np.full(dense.mean.shape[2], dense.prior_variance)
     for s in range(len(clicks)):
         first, last = features.indptr[s], features.indptr[s + 1]
         for e in range(first, last):
@@ -87,13 +86,13 @@ def ep_pass(
             divide_out(rows.mean[r], rows.variance[r], rows.mean.shape[1], sites.rows[e], prior.variance[f], c[0, j], c[1, j])
             if linear:
                 m_l, v_l, c = rows.linear_mean[r], rows.linear_variance[r], cavity.linear
-                divide_out(m_l, v_l, 1, sites.linear[e], prior.linear_variance[f], c[0, j], c[1, j])
+                divide_out(m_l, v_l, 1, sites.linear[e], prior.linear_variance[f : f + 1], c[0, j], c[1, j])
         place = 0
         for l in range(layers):  # noqa: E741
             n, c = shape.sizes[l] + 1, cavity.dense
             for o in range(shape.sizes[l + 1]):
                 m_w, v_w, site = dense.mean[l, o], dense.variance[l, o], sites.dense[s, :, place : place + n]
-                divide_out(m_w, v_w, n, site, dense.prior_variance, c[0, l, o], c[1, l, o])
+                divide_out(m_w, v_w, n, site, dense_prior, c[0, l, o], c[1, l, o])
                 place += n
         one = Features(features.indptr[s : s + 2], features.rows, features.keys, features.values, features.fields)
         learn_batch(
@@ -106,7 +105,7 @@ def ep_pass(
             multiply_in(m_w, v_w, len(m_w), site, prior.variance[f], damping, c[0, j], c[1, j])
             if linear:
                 m_l, v_l, site, c = rows.linear_mean[r], rows.linear_variance[r], sites.linear[e], cavity.linear
-                multiply_in(m_l, v_l, 1, site, prior.linear_variance[f], damping, c[0, j], c[1, j])
+                multiply_in(m_l, v_l, 1, site, prior.linear_variance[f : f + 1], damping, c[0, j], c[1, j])
             if not first_pass:
                 rows.count[r] -= np.uint32(1)
         place = 0
@@ -114,5 +113,5 @@ def ep_pass(
             n, c = shape.sizes[l] + 1, cavity.dense
             for o in range(shape.sizes[l + 1]):
                 m_w, v_w, site = dense.mean[l, o], dense.variance[l, o], sites.dense[s, :, place : place + n]
-                multiply_in(m_w, v_w, n, site, dense.prior_variance, damping, c[0, l, o], c[1, l, o])
+                multiply_in(m_w, v_w, n, site, dense_prior, damping, c[0, l, o], c[1, l, o])
                 place += n

@@ -53,16 +53,16 @@ def quotient(m0, v0, m1, v1, precision_share, mean_share, precision_delta, preci
 def product(m, v, at, v_prior, guard, first, precision_delta, precision_mean_delta):
     """Multiply messages into weights: message row n into row at[n], if that is not -1; returns how many weights the guard touched.
 
-    Beside `guard`, a weight keeps LEAST_SHARE of the precision of its prior, whose variance is v_prior[n]; where the numbers would
-    not stay finite it stays as it was. MODIFIES: m, v.
+    Beside `guard`, a weight keeps LEAST_SHARE of the precision of its prior's variance v_prior[n, c]; where the numbers would not
+    stay finite it stays as it was. MODIFIES: m, v.
     """
     guarded = 0
     for n in range(len(at)):
         r = at[n]
         if r < 0:
             continue
-        least = LEAST_SHARE / np.float64(v_prior[n])
         for c in range(m.shape[1]):
+            least = LEAST_SHARE / np.float64(v_prior[n, c])
             delta = Natural(np.float64(precision_delta[n, first + c]), np.float64(precision_mean_delta[n, first + c]))
             mean, prior = np.float64(m[r, c]), natural(Gaussian(np.float64(m[r, c]), np.float64(v[r, c])))
             wanted, lowest = multiply(prior, delta).precision, max(guard.kept * prior.precision, least)

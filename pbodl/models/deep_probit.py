@@ -18,7 +18,8 @@ from pbodl.data.schema import Schema, nearest
 from pbodl.data.table import Table
 from pbodl.errors import InputError
 from pbodl.kernels import interaction, network
-from pbodl.kernels.embedding import Features, Forgetting, RowPrior, Rows, initialise_rows, standard_draws
+from pbodl.kernels.embedding import Features, Forgetting, Rows, initialise_rows, standard_draws
+from pbodl.models.adaptation import adapt, in_force, next_moment, row_prior, specified
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Model, Prediction, State, check_state
 from pbodl.models.eviction import make_room, sweep
@@ -26,6 +27,7 @@ from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior
 
 ALIGN = 16  # floats: rows of dense weights start at whole cache lines
 COUNTERS = ("rejected_embedding", "rejected_linear", "rejected_dense")
+PRIOR_STATE = ("prior.variance", "prior.linear_variance")  # by field and group, and by field
 F32 = np.float32
 
 
@@ -45,6 +47,7 @@ class DeepProbit(Model):
                     on large logs, costs on small ones
     fm_variance     "exact", or "paper" for the printed formula (erratum E3)
     prior           prior variances (`Prior`); None is what does well on click logs
+    adapt_prior     correct the prior variances of features, field by field, by what the stream shows (`models.adaptation`)
     half_life       forget towards the prior: "7d", or "1M rows"; None never
     decay_mean      forgetting pulls means to zero too, as AdPredictor does, not variances alone; means that started from a
                     draw (embeddings, hidden layers) stay
@@ -54,7 +57,7 @@ class DeepProbit(Model):
     negative_rate   share of negatives left in the stream that it learns from; predictions are recalibrated
     initial_spread  standard deviation of the embeddings' initial means (erratum E7)
     seed            of the initial means
-    paper           the paper's very model: no linear term, no shortcut, FM variance as printed, prior variance 0.01
+    paper           the paper's very model: no linear term, no shortcut, FM variance as printed, prior variance 0.01 for good
 
     Examples
     --------
@@ -82,6 +85,7 @@ class DeepProbit(Model):
         shortcut: bool = False,
         fm_variance: str = "exact",
         prior: Prior | None = None,
+        adapt_prior: bool = True,
         half_life: str | None = None,
         decay_mean: bool = False,
         step_cap: float | None = None,
@@ -94,11 +98,13 @@ class DeepProbit(Model):
     ) -> None:
         spec = DeepSpec(
             dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, fm_variance=fm_variance, prior=prior or Prior(),  # type: ignore
-            half_life=half_life, decay_mean=decay_mean, step_cap=step_cap, capacity=capacity, time_to_live=time_to_live,
-            negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
+            adapt_prior=adapt_prior, half_life=half_life, decay_mean=decay_mean, step_cap=step_cap, capacity=capacity,
+            time_to_live=time_to_live, negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
         )  # fmt: skip
         if paper:
-            spec = msgspec.structs.replace(spec, linear=False, shortcut=False, fm_variance="paper", prior=PAPER_PRIOR)
+            spec = msgspec.structs.replace(
+                spec, linear=False, shortcut=False, fm_variance="paper", prior=PAPER_PRIOR, adapt_prior=False
+            )
         self._build(schema, spec)
 
     @classmethod
@@ -125,11 +131,7 @@ class DeepProbit(Model):
             np.array(sizes, np.int64), np.int64(width), F32(_shortcut(spec)), schema.group_codes,
         )  # fmt: skip
         self.forgetting = Forgetting(np.float64(half_life), np.bool_(spec.decay_mean))
-        self.row_prior = RowPrior(
-            np.array([spec.prior.of_field(name, "embedding") for name in names], F32),
-            np.array([spec.prior.of_field(name, "linear") for name in names], F32),
-            F32(spec.initial_spread), np.uint64(spec.seed),
-        )  # fmt: skip
+        self.row_prior = row_prior(spec, *specified(spec, names, groups))
         columns = {"mean": groups * spec.dim, "variance": groups * spec.dim}
         if spec.linear:
             columns |= {"linear_mean": 1, "linear_variance": 1}
@@ -158,6 +160,8 @@ class DeepProbit(Model):
         start = 0
         while start < n:
             before = sweep(self.table, self.clock, clock[start:]) + start
+            if self.spec.adapt_prior:
+                before = min(before, next_moment(self.rows_learned + start) - self.rows_learned)
             old_size = self.table.size
             rows, stop = self.table.insert_samples(batch.keys, batch.indptr[: before + 1], start)
             if stop == start:
@@ -175,6 +179,8 @@ class DeepProbit(Model):
                 mean[start:stop], variance[start:stop], self.rejected,
             )  # fmt: skip
             self.clock = float(clock[stop - 1])
+            if self.spec.adapt_prior and self.rows_learned + stop == next_moment(self.rows_learned + start):
+                adapt(self)
             start = stop
         return self._ctr(mean, variance)
 
@@ -233,6 +239,7 @@ class DeepProbit(Model):
             state[f"dense.{layer}.variance"] = self.dense.variance[layer, :n_out, : n_in + 1].copy()
         clock = np.array([self.clock, self.dense.last_seen[0]])
         counters = np.array([self.rows_learned, *self.rejected], np.int64)
+        state |= dict(zip(PRIOR_STATE, in_force(self), strict=True))
         return state | {"clock": clock, "counters": counters, "scale.moments": self.scale.moments.copy()}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
@@ -245,6 +252,7 @@ class DeepProbit(Model):
         for layer, (n_in, n_out) in enumerate(self._layers()):
             self.dense.mean[layer, :n_out, : n_in + 1] = state[f"dense.{layer}.mean"]
             self.dense.variance[layer, :n_out, : n_in + 1] = state[f"dense.{layer}.variance"]
+        self.row_prior = row_prior(self.spec, *(state[name] for name in PRIOR_STATE))
         self.clock, self.dense.last_seen[0] = (float(x) for x in state["clock"])
         self.rows_learned = int(state["counters"][0])
         self.rejected[:] = state["counters"][1:]

@@ -31,12 +31,13 @@ def _divergence(m, v, m_start, v_prior):
 def _knowledge(rows, keys, fields, now, prior, forgetting, score):
     """MODIFIES: score."""
     for r in range(len(keys)):
-        v_prior, v_linear = prior.variance[fields[r]], prior.linear_variance[fields[r]]
+        v_linear = prior.linear_variance[fields[r]]
         kept = np.float32(1.0)
         if forgetting.half_life > 0.0:
             kept = kept_share(now - rows.last_seen[r], forgetting.half_life)
         total = 0.0
         for d in range(rows.mean.shape[1]):
+            v_prior = prior.variance[fields[r], d]
             m, v = preview_weight(rows.mean[r, d], rows.variance[r, d], v_prior, kept, means_decay(prior, forgetting))
             total += _divergence(m, v, prior.initial_scale * standard_draw(prior.seed, keys[r], np.uint64(d)), v_prior)
         if len(rows.linear_mean) > 0:

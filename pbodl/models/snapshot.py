@@ -140,7 +140,9 @@ def _read(path: Path) -> Snapshot:
         kind = Model.kinds[manifest["kind"]]
         schema = msgspec.convert(manifest["schema"], Schema)
         model = kind.from_spec(schema, msgspec.convert(manifest["spec"], kind.Spec))
-        model.load_state(arrays.pop("model"))
+        # Before priors followed the stream they were no part of the state: they were the specification's, as in a new model.
+        specified = {name: array for name, array in model.state().items() if name.startswith("prior.")}
+        model.load_state(specified | arrays.pop("model"))
     except InputError as error:
         raise InputError(f"snapshot {path} is refused: {error}") from error
     except (OSError, KeyError, ValueError, TypeError, msgspec.ValidationError, safetensors.SafetensorError) as error:

@@ -96,6 +96,7 @@ class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shortcut: bool = False
     fm_variance: str = "exact"
     prior: Prior = Prior()
+    adapt_prior: bool = True
     initial_spread: float = 0.03
     half_life: str | None = None
     decay_mean: bool = False

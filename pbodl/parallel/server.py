@@ -6,7 +6,9 @@ of an ordinary model, so that a server of one shard *is* a model: it predicts, s
 Exactly once: the ledger has the last sequence number of every source, and lies in the same state as the weights. A message that was
 applied before is dropped and counted; one that comes before its predecessor is refused, since the predecessor would be lost.
 
-Decay (PBODL eq. 28) is the shard's: if every worker decayed its copy, the messages would take precision away once per worker.
+Decay (PBODL eq. 28) is the shard's: if every worker decayed its copy, the messages would take precision away once per worker. The
+prior stays what it was in the model that the shards started from, and workers pull it: a shard has not all rows of a field, so that
+none of them could correct it (`models.adaptation`) as one model does.
 """
 
 from collections.abc import Mapping
@@ -120,7 +122,7 @@ class Shard:
         self.guarded += product(rows.mean, rows.variance, at, prior.variance[message.fields], guard, 0, *deltas)
         if model.spec.linear:
             linear, dim = (rows.linear_mean, rows.linear_variance), rows.mean.shape[1]
-            self.guarded += product(*linear, at, prior.linear_variance[message.fields], guard, dim, *deltas)
+            self.guarded += product(*linear, at, prior.linear_variance[message.fields, None], guard, dim, *deltas)
         count = table.count[at[here]].astype(np.int64) + message.counts[here]
         table.count[at[here]] = np.maximum(count, 0)
         if len(message.dense_precision_delta):
@@ -132,7 +134,8 @@ class Shard:
         dense, sizes = self.model.dense, self.model.shape.sizes
         mean, variance = to_vector(dense.mean, sizes)[None], to_vector(dense.variance, sizes)[None]
         deltas = message.dense_precision_delta[None], message.dense_precision_mean_delta[None]
-        self.guarded += product(mean, variance, np.zeros(1, np.int32), np.array([dense.prior_variance]), guard, 0, *deltas)
+        prior = np.full_like(variance, dense.prior_variance)
+        self.guarded += product(mean, variance, np.zeros(1, np.int32), prior, guard, 0, *deltas)
         from_vector(mean[0], sizes, dense.mean)
         from_vector(variance[0], sizes, dense.variance)
 

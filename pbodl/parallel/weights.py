@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pbodl.kernels.embedding import Features, forget_rows
 from pbodl.kernels.network import forget_dense
+from pbodl.models.adaptation import in_force, row_prior
 from pbodl.models.deep_probit import DeepProbit
 
 
@@ -21,6 +22,7 @@ class Weights(NamedTuple):
     dense_variance: NDArray[np.float32]
     dense_last_seen: NDArray[np.float64]  # [1]
     scale: NDArray[np.float64]  # [fields, 3]
+    prior: NDArray[np.float32]  # [fields, groups + 1]: variances in force, of the embedding's groups and of the linear weight
 
 
 def take(model: DeepProbit, at: NDArray[np.int32], shared: bool = True) -> Weights:
@@ -33,8 +35,9 @@ def take(model: DeepProbit, at: NDArray[np.int32], shared: bool = True) -> Weigh
     if shared:
         dense = [to_vector(padded, model.shape.sizes) for padded in (model.dense.mean, model.dense.variance)]
     return Weights(
-        mean, variance, model.table.last_seen[at], dense[0], dense[1], model.dense.last_seen.copy(), model.scale.moments.copy()
-    )
+        mean, variance, model.table.last_seen[at], dense[0], dense[1], model.dense.last_seen.copy(), model.scale.moments.copy(),
+        np.column_stack(in_force(model)),
+    )  # fmt: skip
 
 
 def put(weights: Weights, model: DeepProbit, at: NDArray) -> None:
@@ -50,6 +53,11 @@ def put(weights: Weights, model: DeepProbit, at: NDArray) -> None:
         from_vector(weights.dense_variance, model.shape.sizes, model.dense.variance)
         model.dense.last_seen[:] = weights.dense_last_seen
         model.scale.moments = weights.scale.copy()
+
+
+def take_over_prior(weights: Weights, model: DeepProbit) -> None:
+    """Let rows that the model has yet to make start from the prior that these weights had."""
+    model.row_prior = row_prior(model.spec, weights.prior[:, :-1], weights.prior[:, -1])
 
 
 def forget(model: DeepProbit, at: NDArray[np.int32], now: float) -> None:

@@ -7,6 +7,7 @@ prior's, so that nothing has to be kept while learning.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +21,7 @@ from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.merge import DEFAULT, Shares, all_of_it, check_merge, fair_shares
 from pbodl.parallel.message import Message, shard_of
 from pbodl.parallel.server import Pulled
-from pbodl.parallel.weights import Weights, forget, put, sums_of, take
+from pbodl.parallel.weights import Weights, forget, put, sums_of, take, take_over_prior
 
 
 class Task(NamedTuple):
@@ -59,8 +60,8 @@ class Worker:
     def __init__(self, model: DeepProbit, source: str, merge: str = DEFAULT) -> None:
         self.source, self.merge = source, check_merge(merge)
         self.sequence = 0  # of the last message made
-        self.local = type(model).from_spec(model.schema, model.spec)
-        # The server bounds its table; this copy only lives as long as the minibatch.
+        # The server bounds its table and has the prior; this copy only lives as long as the minibatch.
+        self.local = type(model).from_spec(model.schema, msgspec.structs.replace(model.spec, adapt_prior=False))
         self.local.table.capacity = self.local.table.time_to_live = None
 
     def learn(self, task: Task, pulled: Sequence[Pulled], workers: int = 1) -> tuple[Message, NDArray[np.float64]]:
@@ -87,6 +88,7 @@ class Worker:
     def _load(self, task: Task, pulled: Sequence[Pulled]) -> None:
         """Make the local copy what was pulled, and the prior where no shard has a row."""
         local, table = self.local, self.local.table
+        take_over_prior(pulled[0].weights, local)
         table.remove_older(np.inf)
         table.insert(task.keys)
         table.field[:] = task.fields

@@ -83,6 +83,9 @@ def _priors(model: Model, names: list[str]) -> dict[str, NDArray]:
     if "capacity" in type(spec).__struct_fields__:
         spec = msgspec.structs.replace(spec, capacity=None)
     untaught = type(model).from_spec(model.schema, spec)
+    own = {name: array for name, array in model.state().items() if name.startswith("prior.")}
+    if own:
+        untaught.load_state(untaught.state() | own)  # what the stream has made of them
     fields, ones = np.arange(n, dtype=np.int32), np.ones(n, dtype=np.float32)
     zero, no_weight = np.zeros(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
     untaught.learn(Batch(fields.astype(np.uint64), ones, fields, np.array([0, n]), zero, np.zeros(1), no_weight))

@@ -70,7 +70,8 @@ def as_arrays(made: Network, prior_variance: float = 0.5) -> Arrays:
         np.int64(OPS[made.op]), np.int64(MODES[made.fm_variance]), np.array(sizes, np.int64),
         np.int64(interaction.width(OPS[made.op], made.dim, n_fields)), F32(made.shortcut), np.array(made.group_of_field, np.int32),
     )  # fmt: skip
-    prior = RowPrior(np.full(n_fields, prior_variance, F32), np.full(n_fields, prior_variance, F32), F32(0.3), np.uint64(1))
+    embedding, linear = np.full((n_fields, depth), prior_variance, F32), np.full(n_fields, prior_variance, F32)
+    prior = RowPrior(embedding, linear, F32(0.3), np.uint64(1))
     arrays = Arrays(rows, dense, shape, prior)
     for name, (mean, variance) in made.weights.items():
         means, variances, index = place(arrays, name)

@@ -85,7 +85,7 @@ def some_rows(seed, n, depth, linear=True):
     )  # fmt: skip
 
 
-PRIOR = RowPrior(np.array([0.5, 0.25], F32), np.array([0.75, 0.125], F32), F32(0.05), U64(11))
+PRIOR = RowPrior(np.array([[0.5, 0.4, 0.3, 0.2], [0.25, 0.2, 0.15, 0.1]], F32), np.array([0.75, 0.125], F32), F32(0.05), U64(11))
 # Sample 0 is another's; sample 1 has a category, a number, and a feature that was never seen.
 FEATURES = Features(
     np.array([0, 1, 4], np.int64), np.array([2, 0, 1, -1], np.int32), np.array([12, 10, 11, 99], np.uint64),
@@ -104,7 +104,7 @@ def test_new_rows_are_their_prior(linear):
         initialise_rows(rows, keys, fields, 3, PRIOR)
     for n, (key, field) in enumerate(zip(keys, fields, strict=True)):
         np.testing.assert_allclose(rows.mean[3 + n], 0.05 * draws(11, key, 3), rtol=1e-6)
-        assert (rows.variance[3 + n] == PRIOR.variance[field]).all() and rows.count[3 + n] == 0
+        assert (rows.variance[3 + n] == PRIOR.variance[field, :3]).all() and rows.count[3 + n] == 0
         if linear:
             assert rows.linear_mean[3 + n] == 0.0 and rows.linear_variance[3 + n] == PRIOR.linear_variance[field]
     for before, after in zip(old, rows, strict=True):
@@ -140,7 +140,7 @@ def test_a_preview_is_what_learning_would_see(half_life, also_mean, linear):
     kept = 2.0 ** (-(now - rows.last_seen[:2]) / half_life) if half_life else np.ones(2)
 
     def forgotten(mean, variance, prior, fades):
-        precision = kept[:, None] / variance[:2] + (1 - kept)[:, None] / prior[:, None]
+        precision = kept[:, None] / variance[:2] + (1 - kept)[:, None] / prior
         share = kept[:, None] / variance[:2] / precision if fades else 1.0
         return share * mean[:2], 1 / precision
 
@@ -152,7 +152,7 @@ def test_a_preview_is_what_learning_would_see(half_life, also_mean, linear):
     np.testing.assert_allclose(m_x[2], 3.0 * 0.05 * draws(11, 99, 4), rtol=1e-6)
     np.testing.assert_allclose(v_x[2], 9.0 * PRIOR.variance[1], rtol=1e-6)
     if linear:
-        mean, variance = forgotten(rows.linear_mean, rows.linear_variance, PRIOR.linear_variance, also_mean)
+        mean, variance = forgotten(rows.linear_mean, rows.linear_variance, PRIOR.linear_variance[:, None], also_mean)
         ref = (x * mean).sum(), (x**2 * variance).sum() + 9.0 * PRIOR.linear_variance[1]
         assert comp_linear == pytest.approx(ref, rel=2e-6)
     else:

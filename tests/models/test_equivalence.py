@@ -106,8 +106,8 @@ def test_a_value_given_twice_counts_double() -> None:
 
 
 @pytest.mark.parametrize("kind", [pbodl.DeepProbit, pbodl.SparseMLP, pbodl.FMMLP, pbodl.FFMMLP])
-def test_the_papers_model_is_three_settings(kind: type[DeepProbit]) -> None:
-    ref = kind(PLAIN, **SMALL, linear=False, fm_variance="paper", prior=Prior(0.01, 0.01, 0.01))
+def test_the_papers_model_is_four_settings(kind: type[DeepProbit]) -> None:
+    ref = kind(PLAIN, **SMALL, linear=False, fm_variance="paper", prior=Prior(0.01, 0.01, 0.01), adapt_prior=False)
     comp = kind(PLAIN, **SMALL, paper=True)
     assert comp.spec == ref.spec
     np.testing.assert_array_equal(comp.learn(LOG), ref.learn(LOG))

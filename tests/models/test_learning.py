@@ -19,8 +19,8 @@ SCHEMA = Schema(label="click", fields=FIELDS)
 PRIOR = pbodl.Prior(embedding=0.5, linear=0.1, dense=0.05)
 
 
-def deep(kind: type[DeepProbit], schema: Schema = SCHEMA) -> DeepProbit:
-    return kind(schema, dim=8, hidden=(16,), initial_spread=0.1, prior=PRIOR)
+def deep(kind: type[DeepProbit], schema: Schema = SCHEMA, adapt_prior: bool = True) -> DeepProbit:
+    return kind(schema, dim=8, hidden=(16,), initial_spread=0.1, prior=PRIOR, adapt_prior=adapt_prior)
 
 
 def linear(prior: float) -> pbodl.SparseMLP:
@@ -61,7 +61,7 @@ def test_frequent_features_are_surer_than_rare_ones() -> None:
 def test_more_data_makes_surer() -> None:
     rows, _ = Market(14).draw(20_000)
     table = pa.table(rows)
-    model = deep(pbodl.FMMLP)
+    model = deep(pbodl.FMMLP, adapt_prior=False)  # a prior that turns out to be too narrow makes less sure
     variances = []
     for start in range(0, 20_000, 5_000):
         model.learn(table.slice(start, 5_000))
@@ -106,14 +106,15 @@ def test_intervals_of_the_factorisation_machine_hold_roughly(n: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [pbodl.FMMLP, pbodl.FFMMLP])
-def test_clicks_of_a_pair_fall_inside_the_deep_models_intervals(kind: type[DeepProbit]) -> None:
+@pytest.mark.parametrize(("adapt_prior", "off"), [(False, 0.04), (True, 0.07)])  # adapted to this world they are a little wide
+def test_clicks_of_a_pair_fall_inside_the_deep_models_intervals(kind: type[DeepProbit], adapt_prior: bool, off: float) -> None:
     # Held-out clicks of each (user, ad) that was shown at least five times, in 20 000 rows after 30 000.
     schema = Schema(label="click", fields=FIELDS[:2])
     rng = np.random.default_rng(0)
     honest, blind = [], []
     for seed in (10, 11, 12):
         world = Market(seed, sites=1)
-        model = deep(kind, schema)
+        model = deep(kind, schema, adapt_prior=adapt_prior)
         model.learn(pa.table(world.draw(30_000)[0]))
         rows, _ = world.draw(20_000)
         prediction = model.predict(pa.table(rows))
@@ -125,7 +126,7 @@ def test_clicks_of_a_pair_fall_inside_the_deep_models_intervals(kind: type[DeepP
         blind.append(places_in_prediction(clicked, shown, mean, 0 * variance, rng))
     for level in (0.5, 0.9):
         inside, without_variance = (np.mean(np.abs(np.concatenate(places) - 0.5) < level / 2) for places in (honest, blind))
-        assert inside == pytest.approx(level, abs=0.04)
+        assert inside == pytest.approx(level, abs=off)
         assert without_variance < inside - 0.02
 
 

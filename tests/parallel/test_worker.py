@@ -82,7 +82,7 @@ def test_with_others_the_copy_is_brought_up_to_the_servers_clock_and_does_not_de
     for n in range(2):
         shard.push(Worker(shard.model, f"v{n}").learn(task, [pulled], 2)[0])
     at = shard.model.table.find(task.keys)
-    prior = shard.model.row_prior.variance[task.fields.astype(int)]
+    prior = shard.model.row_prior.variance[task.fields.astype(int), 0]
     kept = 0.5**10
     before = pulled.weights.variance[:, 0]
     at_known = at[pulled.places]

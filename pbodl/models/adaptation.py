@@ -1,0 +1,76 @@
+"""A model's prior variances, field by field: as its specification gives them, and as the stream corrects them.
+
+At set moments, after 8192, 16384, 32768, ... rows learned, every field's prior variances are estimated from its rows
+(`kernels.prior`): one for the linear weights, one for each group of the embedding (FFM has several vectors a feature, and learns
+so which groups have nothing to say to each other). The estimate is drawn towards the specification by as much as PSEUDO
+well-determined weights of just that variance would, and stays within REACH of it. All rows get the new prior in exchange for
+the old one, as if it had been theirs from the start, and rows to come start from it.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.kernels.embedding import RowPrior
+from pbodl.kernels.prior import exchange_priors, field_evidence
+from pbodl.models.spec import LARGEST, SMALLEST, DeepSpec
+
+if TYPE_CHECKING:
+    from pbodl.models.deep_probit import DeepProbit
+
+FIRST = 8192  # rows; a power of two, as minibatches usually are
+PSEUDO = 5.0
+REACH = (1 / 50, 10.0)
+F32 = np.float32
+
+
+def next_moment(rows_learned: int) -> int:
+    """The number of rows, above `rows_learned`, after which priors are estimated next.
+
+    >>> [next_moment(n) for n in (0, 8191, 8192, 100_000)]
+    [8192, 8192, 16384, 131072]
+    """
+    return FIRST << (rows_learned // FIRST).bit_length()
+
+
+def row_prior(spec: DeepSpec, embedding: NDArray, linear: NDArray) -> RowPrior:
+    """The prior of rows with these variances: embedding (fields, groups), linear (fields,)."""
+    variance = np.repeat(embedding.astype(F32), spec.dim, axis=1)
+    return RowPrior(variance, linear.astype(F32), F32(spec.initial_spread), np.uint64(spec.seed))
+
+
+def specified(spec: DeepSpec, names: list[str], groups: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The specification's variances: embedding (fields, groups), linear (fields,)."""
+    embedding = np.array([[spec.prior.of_field(name, "embedding")] * groups for name in names], F32)
+    return embedding, np.array([spec.prior.of_field(name, "linear") for name in names], F32)
+
+
+def in_force(model: "DeepProbit") -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The variances that the model's rows have for their prior now: embedding (fields, groups), linear (fields,)."""
+    return model.row_prior.variance[:, :: model.spec.dim].copy(), model.row_prior.linear_variance.copy()
+
+
+def adapt(model: "DeepProbit") -> None:
+    """Estimate the prior variances from the rows as they stand, and exchange them."""
+    table, spec, old = model.table, model.spec, model.row_prior
+    fields, width = old.variance.shape
+    squares, determined = np.zeros((fields, width + 1)), np.zeros((fields, width + 1))
+    with np.errstate(over="ignore"):
+        field_evidence(model.rows(), table.keys, table.field, old, squares, determined)
+    names = [field.name for field in model.schema.fields]
+    grouped = (fields, width // spec.dim, spec.dim)
+    embedding, linear = specified(spec, names, grouped[1])
+    model.row_prior = row_prior(
+        spec,
+        _estimate(squares[:, :width].reshape(grouped).sum(axis=2), determined[:, :width].reshape(grouped).sum(axis=2), embedding),
+        _estimate(squares[:, width], determined[:, width], linear),
+    )
+    with np.errstate(over="ignore"):
+        exchange_priors(model.rows(), table.keys, table.field, old, model.row_prior)
+
+
+def _estimate(squares: NDArray[np.float64], determined: NDArray[np.float64], centre: NDArray[np.float32]) -> NDArray[np.float64]:
+    start = centre.astype(np.float64)
+    found = (squares + PSEUDO * start) / (np.maximum(determined, 0.0) + PSEUDO)
+    return np.clip(np.clip(found, REACH[0] * start, REACH[1] * start), SMALLEST, LARGEST)

@@ -1,0 +1,146 @@
+"""Priors that follow the stream: at set moments however it is cut, part of the state, and for rows yet to come."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pbodl
+from pbodl.models import adaptation
+from pbodl.models.adaptation import PSEUDO, REACH, in_force, next_moment
+from pbodl.parallel.cluster import Cluster
+from pbodl.training.weights import weights_of
+from tests.click_log import PLAIN, RICH, click_log
+
+LOG = click_log(300)
+OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run-0.1.0" / "run"
+KINDS = [pbodl.DeepProbit, pbodl.SparseMLP, pbodl.FMMLP, pbodl.FFMMLP]
+OPTIONS = [{}, {"half_life": "1h", "decay_mean": True}, {"capacity": 40}, {"time_to_live": "1h"}]
+PRIORS = ("prior.variance", "prior.linear_variance")
+
+
+@pytest.fixture(autouse=True)
+def early(monkeypatch):
+    """The first moment after 64 rows."""
+    monkeypatch.setattr(adaptation, "FIRST", 64)
+
+
+def make(kind=pbodl.FFMMLP, schema=RICH, **options):
+    return kind(schema, dim=2, hidden=(3,), **options)
+
+
+def same(a, b):
+    ref, comp = a.state(), b.state()
+    assert ref.keys() == comp.keys()
+    return all(np.array_equal(ref[name], comp[name]) for name in ref)
+
+
+def test_moments_double():
+    assert [next_moment(n) for n in (0, 63, 64, 127, 128, 300)] == [64, 64, 128, 128, 256, 512]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_however_the_stream_is_cut(kind, options):
+    whole, one_by_one, pieces = (make(kind, **options) for _ in range(3))
+    ref = whole.learn(LOG[:150])
+    comp = np.concatenate([one_by_one.learn(row) for row in LOG[:150]])
+    np.testing.assert_array_equal(ref, comp)
+    for start, stop in ((0, 64), (64, 65), (65, 130), (130, 150)):
+        pieces.learn(LOG[start:stop])
+    assert same(whole, one_by_one) and same(whole, pieces)
+    assert not np.array_equal(whole.state()["prior.linear_variance"], make(kind).state()["prior.linear_variance"])
+
+
+def test_nothing_happens_before_the_first_moment_or_when_it_is_off():
+    early, late = make(), make(adapt_prior=False)
+    np.testing.assert_array_equal(early.learn(LOG[:64]), late.learn(LOG[:64]))
+    assert not same(early, late)
+    late.learn(LOG[64:])
+    for name in PRIORS:
+        np.testing.assert_array_equal(late.state()[name], make().state()[name])
+    assert not pbodl.FMMLP(PLAIN, paper=True).spec.adapt_prior
+
+
+def test_saved_and_loaded_is_never_stopped(tmp_path):
+    stopped, ref = make(), make()
+    stopped.learn(LOG[:100])
+    stopped.save(tmp_path)
+    comp = pbodl.load(tmp_path)
+    comp.learn(LOG[100:])
+    ref.learn(LOG)
+    assert same(ref, comp)
+
+
+def test_a_snapshot_of_before_has_the_priors_of_its_specification():
+    model = pbodl.load(OLD_RUN)
+    assert model.spec.adapt_prior and model.rows_learned
+    untaught = type(model).from_spec(model.schema, model.spec)
+    for name in PRIORS:
+        np.testing.assert_array_equal(model.state()[name], untaught.state()[name])
+
+
+def test_a_damaged_prior_is_refused():
+    model = make()
+    with pytest.raises(pbodl.InputError, match=r"'prior.variance' holds a variance that is not above zero"):
+        model.load_state(model.state() | {"prior.variance": np.zeros_like(model.state()["prior.variance"])})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_never_seen_is_predicted_from_the_prior_in_force(kind):
+    model = make(kind)
+    model.learn(LOG)
+    new = {**LOG[0], "ad": "never", "user": 999}
+    ref = model.predict(new)
+    unadapted = make(kind, adapt_prior=False)
+    unadapted.load_state(model.state() | {name: unadapted.state()[name] for name in PRIORS})
+    assert ref.variance[0] != unadapted.predict(new).variance[0]
+    assert model.learn(new)[0] == pytest.approx(ref.ctr[0], rel=1e-5)
+
+
+def test_a_field_that_matters_gets_a_wider_prior_than_noise():
+    rng = np.random.default_rng(3)
+    ads, noise = rng.integers(0, 30, 2000), rng.integers(0, 30, 2000)
+    clicks = rng.random(2000) < np.where(ads % 2 == 0, 0.9, 0.1)
+    rows = [{"ad": int(a), "user": int(n), "site": "s", "click": int(c)} for a, n, c in zip(ads, noise, clicks, strict=True)]
+    model = pbodl.FMMLP(PLAIN, dim=2, hidden=())
+    model.learn(rows)
+    user, ad, _ = in_force(model)[1]
+    assert ad > 4 * model.spec.prior.linear > 4 * user
+    assert ad <= np.float32(REACH[1] * model.spec.prior.linear)
+
+
+def test_few_rows_move_the_prior_little():
+    model = pbodl.FMMLP(PLAIN, dim=1, hidden=(), prior=pbodl.Prior(linear=1.0, embedding=1.0))
+    model.learn([{"user": 1, "ad": 1, "site": 1, "click": 0}] * 64)
+    # One weight a field: beside PSEUDO specified ones it counts as one at most.
+    variance, mean = in_force(model)[1], model.table.column("linear_mean")
+    assert (variance >= PSEUDO / (PSEUDO + 1)).all() and (variance <= 1.0 + 2.0 * float((mean**2).max()) / PSEUDO).all()
+    assert (variance != 1.0).all()
+
+
+def test_a_worker_starts_new_rows_from_the_prior_that_it_pulls():
+    ref, started = make(), make()
+    ref.learn(LOG[:130])
+    started.learn(LOG[:130])
+    cluster = Cluster(started, workers=1, rows=16)
+    np.testing.assert_array_equal(ref.learn(LOG[130:200]), cluster.learn(LOG[130:200]))
+    assert same(ref, cluster.model())
+
+
+def test_shards_are_dealt_the_prior_in_force():
+    model = make()
+    model.learn(LOG[:130])
+    cluster = Cluster(model, workers=2, rows=16, shards=2)
+    cluster.learn(LOG[130:])
+    for name in PRIORS:
+        np.testing.assert_array_equal(cluster.model().state()[name], model.state()[name])
+
+
+def test_inspection_shows_the_prior_in_force():
+    model = make()
+    model.learn(LOG)
+    embedding, linear = in_force(model)
+    parts = weights_of(model).parts
+    np.testing.assert_allclose(parts["embedding"].prior, np.repeat(embedding, model.spec.dim, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(parts["linear"].prior[:, 0], linear, rtol=1e-5)
