@@ -7,6 +7,7 @@ import numpy as np
 import pbodl
 from benchmarks.timing import Contestant
 from benchmarks.workload import Workload
+from pbodl.models.contract import Model
 
 LEARN_ROWS = 4096  # that one call of `learn` is given; it learns them one after the other
 PREDICT_ROWS = 1000  # that one call of `predict` is given: the candidates of a request
@@ -19,13 +20,19 @@ MODELS: dict[str, Callable[[pbodl.Schema], pbodl.DeepProbit]] = {
     "linear": lambda schema: pbodl.SparseMLP(schema, dim=1, hidden=(), linear=False),
 }
 
+BASELINES: dict[str, Callable[[pbodl.Schema], Model]] = {
+    "adpredictor": pbodl.AdPredictor,
+    "ftrl": pbodl.FTRLProximal,
+    "matchbox": pbodl.MatchBox,
+}
+
 
 def learner(name: str, model: str, workload: Workload, rows: int, rows_per_call: int = LEARN_ROWS) -> Contestant:
     """Learn `rows` rows from nothing: the table grows on the way."""
     parts = workload.parts(rows, rows_per_call)
 
     def fresh() -> Callable[[], list]:
-        new = MODELS[model](workload.schema)
+        new = (BASELINES | MODELS)[model](workload.schema)
         return lambda: [new.learn(part) for part in parts]
 
     return Contestant(name, rows, fresh, lambda ctr: workload.log_loss(np.concatenate(ctr)))

@@ -79,15 +79,15 @@ def _ours(name: str) -> Peer:
 
 OURS = ("AdPredictor", "FTRL-Proximal", "MatchBox", "Sparse-MLP", "FM-MLP", "FFM-MLP", "FFM-MLP, shortcut")
 FM_TRAIN_ROWS, FM_TEST_ROWS = 20_000, 10_000
-RATES, ALPHAS = (0.1, 0.5, 1.0), (0.005, 0.05, 0.2)
+RATES, PAIR_RATES, ALPHAS = (0.1, 0.5, 1.0), (0.01, 0.03, 0.1, 0.3), (0.05, 0.2, 0.5, 1.0)
 FM_NOTE = f"8 factors, else defaults; learned the last {FM_TRAIN_ROWS:,} training rows, scored the first {FM_TEST_ROWS:,} test rows"
 TREES_NOTE = "63 leaves, rate 0.1; batch: rows/s of both trainings, the first to stop early on the last training day"
 PEERS = (
     Peer("Vowpal Wabbit, linear", "-b 22", _vw("-l {}", 22), RATES, "-l", warm_up=_vw_caches),
     Peer("Vowpal Wabbit, --ftrl", "-b 22", _vw("--ftrl --ftrl_alpha {}", 22), ALPHAS, "--ftrl_alpha", warm_up=_vw_caches),
-    Peer("Vowpal Wabbit, -q ::", "-b 24", _vw("-q :: -l {}", 24), RATES, "-l", warm_up=_vw_caches),
-    Peer("River, LogisticRegression, SGD", "", _river("logistic"), (0.01, 0.03, 0.1), "rate", 50_000),
-    Peer("River, LogisticRegression, FTRLProximal", "", _river("ftrl"), (0.02, 0.05, 0.1), "alpha", 20_000),
+    Peer("Vowpal Wabbit, -q ::", "-b 24", _vw("-q :: -l {}", 24), PAIR_RATES, "-l", warm_up=_vw_caches),
+    Peer("River, LogisticRegression, SGD", "", _river("logistic"), (0.001, 0.003, 0.01, 0.03), "rate", 50_000),
+    Peer("River, LogisticRegression, FTRLProximal", "", _river("ftrl"), (0.05, 0.1, 0.2, 0.4), "alpha", 20_000),
     Peer("River, FMClassifier", FM_NOTE, _river("fm", FM_TRAIN_ROWS, FM_TEST_ROWS), (0.0,)),
     Peer("PyTorch FM-MLP", "sparse Adagrad, batch 1024", _torch, (0.02, 0.05, 0.1, 0.2), "rate", 200_000),
     Peer("LightGBM", TREES_NOTE, _lightgbm, (63.0,)),

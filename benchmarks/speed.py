@@ -45,7 +45,7 @@ def contestants(workload: Workload, folder: Path) -> list[Contestant]:
     rows = len(workload.batch)
     slow, scored = min(SLOW_ROWS, rows), min(50_000, rows)
     return [
-        *(ours.learner(f"learn {name}", name, workload, rows) for name in ours.MODELS),
+        *(ours.learner(f"learn {name}", name, workload, rows) for name in (*ours.MODELS, *ours.BASELINES)),
         ours.learner("learn fm, 1 row a call", "fm", workload, slow, rows_per_call=1),
         torch_fm_mlp.learner("learn torch fm, batch 1024", workload, rows, batch=1024),
         torch_fm_mlp.learner("learn torch fm, batch 1", workload, slow, batch=1),
@@ -65,7 +65,8 @@ def targets(timings: dict[str, Timing], start_seconds: float, table_bytes: float
     return [
         Target("learn fm / torch at batch 1024", ratio("learn fm", "learn torch fm, batch 1024"), 1.5, True),
         Target("learn fm / torch at batch 1", ratio("learn fm", "learn torch fm, batch 1"), 100.0, True),
-        Target("learn linear / vw", ratio("learn linear", "learn vw"), 2.0, True),
+        *(Target(f"learn {name} / vw", ratio(f"learn {name}", "learn vw"), 2.0, True) for name in ("linear", "adpredictor", "ftrl")),
+        Target("learn matchbox / fm", ratio("learn matchbox", "learn fm"), 1.0, True),
         Target("predict fm / torch, mean only", ratio("predict fm", "predict torch fm, mean only"), 1.0, True),
         Target("seconds from process start to first score", start_seconds, 2.0, False),
         Target("bytes per feature at dim 16", table_bytes, 200.0, False),
