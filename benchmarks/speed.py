@@ -24,6 +24,7 @@ from benchmarks.timing import Contestant, Timing, interleaved
 from benchmarks.workload import Workload, make_workload
 
 RESULTS = Path(__file__).parent / "results" / "speed.json"
+LINEAR = ("linear", "adpredictor", "ftrl")
 SLOW_ROWS = 2000  # for what takes a millisecond a row
 TABLE_SIZES = np.geomspace(100_000, 3_000_000, 40).astype(np.int64)
 
@@ -65,7 +66,7 @@ def targets(timings: dict[str, Timing], start_seconds: float, table_bytes: float
     return [
         Target("learn fm / torch at batch 1024", ratio("learn fm", "learn torch fm, batch 1024"), 1.5, True),
         Target("learn fm / torch at batch 1", ratio("learn fm", "learn torch fm, batch 1"), 100.0, True),
-        *(Target(f"learn {name} / vw", ratio(f"learn {name}", "learn vw"), 2.0, True) for name in ("linear", "adpredictor", "ftrl")),
+        *(Target(f"learn {name} / vw", ratio(f"learn {name}", "learn vw"), 2.0, True) for name in LINEAR),
         Target("learn matchbox / fm", ratio("learn matchbox", "learn fm"), 1.0, True),
         Target("predict fm / torch, mean only", ratio("predict fm", "predict torch fm, mean only"), 1.0, True),
         Target("seconds from process start to first score", start_seconds, 2.0, False),
