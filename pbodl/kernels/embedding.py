@@ -78,8 +78,14 @@ def mix(h):
 
 @inlined
 def standard_draw(seed, key, k):
-    """A draw with mean 0 and variance 1, a pure function of three uint64: the sum of four uniforms, integers to the last step."""
-    h = mix(key ^ mix(seed + (k + np.uint64(1)) * GOLDEN))
+    """A draw with mean 0 and variance 1, a pure function of three uint64."""
+    return draw_of(key, mix(seed + (k + np.uint64(1)) * GOLDEN))
+
+
+@inlined
+def draw_of(key, stirred):
+    """The draw of a key, given what is the same for all keys: the sum of four uniforms, integers to the last step."""
+    h = mix(key ^ stirred)
     total = (h & LOW_16) + ((h >> S16) & LOW_16) + ((h >> S32) & LOW_16) + (h >> S48)
     return np.float32((np.float64(total) - DRAW_CENTRE) * DRAW_SCALE)
 
@@ -252,6 +258,15 @@ def update_rows(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_
         total += bad[d]
     rejected[0] += int(total)
     rejected[1] += int(bad_linear)
+
+
+@jit
+def stirred_dimensions(seed, n):
+    """What `draw_of` wants of k = 0, 1, 2, ..., n - 1."""
+    stirred = np.empty(n, np.uint64)
+    for k in range(n):
+        stirred[k] = mix(seed + np.uint64(k + 1) * GOLDEN)
+    return stirred
 
 
 @jit

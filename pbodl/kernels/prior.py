@@ -17,48 +17,58 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.kernels.adf import LARGEST, SMALLEST
-from pbodl.kernels.embedding import standard_draw
+from pbodl.kernels.embedding import draw_of, stirred_dimensions
 from pbodl.kernels.message import LEAST_SHARE
+from pbodl.kernels.normal import ZERO
 
 
 @inlined
-def exchanged(m, v, draw, old, new):
-    """N(m, v) with a prior of variance `new` in place of `old`; as it was where the numbers would not stay finite."""
-    change = 1.0 / np.float64(new) - 1.0 / np.float64(old)
-    precision = max(1.0 / np.float64(v) + change, LEAST_SHARE / np.float64(new))
-    mean = (np.float64(m) / np.float64(v) + np.float64(draw) * change) / precision
-    good = abs(mean) < LARGEST and SMALLEST < 1.0 / precision < LARGEST
-    return (np.float32(mean), np.float32(1.0 / precision)) if good else (m, v)
+def exchanged(m, v, draw, change, widest):
+    """N(m, v) with another prior, change = 1/v₁ - 1/v₀, no wider than `widest`; as it was where the numbers would not stay finite.
+
+    With one division for both: v' = v/(1 + v change), m' = (m + δ v change)/(1 + v change).
+    """
+    shift = np.float64(v) * change
+    scale = 1.0 + shift
+    scale = 1.0 / scale if scale * widest > v else widest / v
+    m_new, v_new = (m + draw * shift) * scale, v * scale
+    good = (abs(m_new) < LARGEST) & (v_new > SMALLEST) & (v_new < LARGEST)
+    return (np.float32(m_new) if good else m), (np.float32(v_new) if good else v)
 
 
 @jit
 def field_evidence(rows, keys, fields, prior, squares, determined):
     """Sums of w² and of γ over each field's rows, one for every column, the linear weight's last. MODIFIES: squares, determined."""
     width = rows.mean.shape[1]
+    stirred = stirred_dimensions(prior.seed, width)
+    precision, linear_precision = 1.0 / prior.variance.astype(np.float64), 1.0 / prior.linear_variance.astype(np.float64)
     for r in range(len(keys)):
         field = fields[r]
         for d in range(width):
-            share = np.float64(rows.variance[r, d]) / np.float64(prior.variance[field, d])
-            draw = prior.initial_scale * standard_draw(prior.seed, keys[r], np.uint64(d))
-            squares[field, d] += (np.float64(rows.mean[r, d]) - np.float64(draw) * share) ** 2
+            share = rows.variance[r, d] * precision[field, d]
+            w = rows.mean[r, d] - prior.initial_scale * draw_of(keys[r], stirred[d]) * share
+            squares[field, d] += w * w
             determined[field, d] += 1.0 - share
         if len(rows.linear_mean) > 0:
             squares[field, width] += np.float64(rows.linear_mean[r, 0]) ** 2
-            determined[field, width] += 1.0 - np.float64(rows.linear_variance[r, 0]) / np.float64(prior.linear_variance[field])
+            determined[field, width] += 1.0 - rows.linear_variance[r, 0] * linear_precision[field]
 
 
 @jit
 def exchange_priors(rows, keys, fields, old, new):
     """Exchange the prior of every row. MODIFIES: rows."""
+    stirred = stirred_dimensions(old.seed, rows.mean.shape[1])
+    change = 1.0 / new.variance.astype(np.float64) - 1.0 / old.variance.astype(np.float64)
+    linear_change = 1.0 / new.linear_variance.astype(np.float64) - 1.0 / old.linear_variance.astype(np.float64)
     for r in range(len(keys)):
         field = fields[r]
         for d in range(rows.mean.shape[1]):
-            draw = old.initial_scale * standard_draw(old.seed, keys[r], np.uint64(d))
+            draw = old.initial_scale * draw_of(keys[r], stirred[d])
             rows.mean[r, d], rows.variance[r, d] = exchanged(
-                rows.mean[r, d], rows.variance[r, d], draw, old.variance[field, d], new.variance[field, d]
+                rows.mean[r, d], rows.variance[r, d], draw, change[field, d], new.variance[field, d] / LEAST_SHARE
             )
         if len(rows.linear_mean) > 0:
             rows.linear_mean[r, 0], rows.linear_variance[r, 0] = exchanged(
-                rows.linear_mean[r, 0], rows.linear_variance[r, 0], np.float32(0.0), old.linear_variance[field],
-                new.linear_variance[field],
+                rows.linear_mean[r, 0], rows.linear_variance[r, 0], ZERO, linear_change[field],
+                new.linear_variance[field] / LEAST_SHARE,
             )  # fmt: skip

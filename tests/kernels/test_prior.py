@@ -5,11 +5,16 @@ import pytest
 
 from pbodl.kernels.adf import decay
 from pbodl.kernels.embedding import RowPrior, Rows, standard_draw
+from pbodl.kernels.message import LEAST_SHARE
 from pbodl.kernels.prior import exchange_priors, exchanged, field_evidence
 from tests.oracles.prior import likeliest_variance, posterior
 
 F32 = np.float32
 SEED, SPREAD, DIM = np.uint64(5), F32(0.3), 2
+
+
+def swapped(m: float, v: float, old: float, new: float) -> tuple[np.float32, np.float32]:
+    return exchanged(F32(m), F32(v), F32(0.0), 1.0 / new - 1.0 / old, F32(new) / LEAST_SHARE)
 
 
 def prior_of(embedding: list[list[float]], linear: list[float]) -> RowPrior:
@@ -84,18 +89,18 @@ def test_rows_that_know_nothing_say_nothing():
 @pytest.mark.parametrize("also_mean", [True, False])
 def test_decay_and_exchange_may_come_in_either_order(also_mean):
     m, v, old, new, kept = F32(0.4), F32(0.1), F32(0.5), F32(0.2), F32(0.3)
-    _, first = decay(*exchanged(m, v, F32(0.0), old, new), new, kept, also_mean)
-    _, last = exchanged(*decay(m, v, old, kept, also_mean), F32(0.0), old, new)
+    _, first = decay(*swapped(m, v, old, new), new, kept, also_mean)
+    _, last = swapped(*decay(m, v, old, kept, also_mean), old, new)
     assert first == pytest.approx(last, rel=1e-5)
 
 
 @pytest.mark.nojit
 def test_a_weight_keeps_half_of_its_new_priors_precision():
-    # ADF raised its variance to four times the prior's: there is no such Gaussian with a prior twice as wide.
-    m, v = exchanged(F32(0.3), F32(2.0), F32(0.0), F32(0.5), F32(1.0))
-    assert v == pytest.approx(2.0) and m == pytest.approx(0.3 / 2.0 * 2.0)
+    # ADF raised its variance to eight times the prior's: no Gaussian has that likelihood and a prior twice as wide.
+    m, v = swapped(0.3, 4.0, old=0.5, new=1.0)
+    assert v == pytest.approx(2.0) and m == pytest.approx(0.3 / 4.0 * 2.0)
 
 
 @pytest.mark.nojit
 def test_numbers_that_would_not_stay_finite_leave_a_weight_alone():
-    assert exchanged(F32(9e5), F32(1e-3), F32(0.0), F32(1e-3), F32(1e5)) == (F32(9e5), F32(1e-3))
+    assert swapped(9e5, 1e-3, old=1e-3, new=1e5) == (F32(9e5), F32(1e-3))
