@@ -9,9 +9,11 @@ from pbodl.training.config import Config
 from pbodl.training.display import number
 from pbodl.training.page import charts, page, section, table, tiles, write_page
 
+REFERENCES = ("AdPredictor", "MatchBox")  # that the tables compare with: the best linear rival, and the best
 COLUMNS = (
     "model", "AUC", "log loss", "paper: AUC", "paper: log loss", "progressive AUC", "progressive log loss", "new ads: AUC",
-    "new ads: log loss", "AUC over AdPredictor (95 %)", "log loss over AdPredictor (95 %)", "rows/s", "seconds",
+    "new ads: log loss", *(f"{figure} over {reference} (95 %)" for reference in REFERENCES for figure in ("AUC", "log loss")),
+    "rows/s", "seconds",
 )  # fmt: skip
 
 
@@ -52,7 +54,7 @@ def _row(model: Mapping[str, Any]) -> list[str]:
         number(_mean(progressive, "auc")), number(_mean(progressive, "log_loss")),
         number(_mean([each["new_ads"] for each in progressive], "auc")),
         number(_mean([each["new_ads"] for each in progressive], "log_loss")),
-        _difference(model, "auc"), _difference(model, "log_loss"),
+        *(_difference(model, reference, figure) for reference in REFERENCES for figure in ("auc", "log_loss")),
         f"{speed[len(speed) // 2]:,.0f}", f"{sum(sum(run['seconds'].values()) for run in model['runs']):.0f}",
     ]  # fmt: skip
 
@@ -62,8 +64,8 @@ def _mean(lines: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _difference(model: Mapping[str, Any], figure: str) -> str:
-    against = model["against"].get("AdPredictor")
+def _difference(model: Mapping[str, Any], reference: str, figure: str) -> str:
+    against = model["against"].get(reference)
     if against is None:
         return "–"
     return f"{against[figure]:+.4f} ({against[f'{figure}_low']:+.4f} to {against[f'{figure}_high']:+.4f})"

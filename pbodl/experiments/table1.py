@@ -24,7 +24,7 @@ from pbodl.training.display import bar
 from pbodl.training.tuning import tune
 
 __all__ = ["table1"]
-REFERENCES = ("AdPredictor", "FTRL")
+REFERENCES = ("AdPredictor", "FTRL", "MatchBox")
 
 
 class Settings(NamedTuple):

@@ -16,7 +16,7 @@ from pbodl.experiments.protocol import run_model, survey
 from pbodl.experiments.table1 import Settings, table1
 from pbodl.training.config import check_config
 
-ENTRIES = [entry for entry in TABLE_1 if entry.name in ("AdPredictor", "FTRL", "FM-MLP (paper)", "FM-MLP")]
+ENTRIES = [entry for entry in TABLE_1 if entry.name in ("AdPredictor", "FTRL", "MatchBox", "FM-MLP (paper)", "FM-MLP")]
 SETTINGS = Settings(test_days=1, seeds=2, tune_rows=1000, trials=2)
 
 
@@ -64,11 +64,13 @@ def test_a_table_is_made_and_nothing_is_run_twice(log, tmp_path, monkeypatch):
     world, path = log
     result = table1(config_of(world), [path], tmp_path, SETTINGS, ENTRIES)
     assert [model["name"] for model in result["models"]] == [entry.name for entry in ENTRIES]
-    assert [len(model["runs"]) for model in result["models"]] == [1, 1, 2, 2]
-    printed = result["models"][2]["chosen"]["model"]
+    assert [len(model["runs"]) for model in result["models"]] == [1, 1, 2, 2, 2]
+    printed = result["models"][3]["chosen"]["model"]
     assert printed["linear"] is False and printed["fm_variance"] == "paper" and printed["prior"]["embedding"] == 0.01
+    assert printed["adapt_prior"] is False
+    assert set(result["models"][4]["against"]) == {"AdPredictor", "FTRL", "MatchBox"}
     text = (tmp_path / "table1.md").read_text()
-    assert "0.7489" in text and "FM-MLP (paper)" in text
+    assert "0.7489" in text and "FM-MLP (paper)" in text and "log loss over MatchBox (95 %)" in text
     assert json.loads((tmp_path / "table1.json").read_text())["provenance"]["version"]
     assert "<svg" in (tmp_path / "report.html").read_text()
 
