@@ -1,0 +1,188 @@
+"""Following a model: the newest whole version of a model folder or of a run, kept up to date by deltas.
+
+A version is immutable. The next one is made beside it, in a second table that lags one version behind, and takes its place by one
+reference: a request sees one version or the other, never a mixture, and never waits. The old table is changed again only when nobody
+holds its version any more; if somebody still does, a new copy is made instead.
+"""
+
+import copy
+import os
+import time
+import warnings
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.errors import InputError
+from pbodl.models.contract import Model, State
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.snapshot import load_snapshot, snapshots
+from pbodl.serving.packed import PackedTable
+from pbodl.streaming.delta import part_of, split
+from pbodl.streaming.model_folder import DELTA, FULL, Entry, Manifest, ModelFolder, Publication
+
+PUBLISHED = "published"  # the model folder inside a run folder
+
+
+class Version:
+    """One version of a model: its rows, packed, and all the rest as a model without rows. Nothing in it changes."""
+
+    def __init__(self, number: int, model: DeepProbit, table: PackedTable, published_at: float, facts: Mapping[str, Any]) -> None:
+        self.number, self.model, self.table = number, model, table
+        self.published_at, self.loaded_at = published_at, time.time()
+        self.facts = dict(facts)
+
+    @classmethod
+    def of(cls, model: Model, number: int = 0, published_at: float | None = None, facts: Mapping[str, Any] | None = None) -> "Version":
+        """A model as it is now, copied."""
+        if not isinstance(model, DeepProbit):
+            kinds = [kind for kind, known in Model.kinds.items() if issubclass(known, DeepProbit)]
+            raise InputError(f"a {model.kind!r} model cannot be served; served are: {', '.join(kinds)}")
+        bare = type(model).from_spec(model.schema, model.spec)
+        bare.load_state(without_rows(model).state())
+        return cls(number, bare, PackedTable.of(model), time.time() if published_at is None else published_at, facts or {})
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What the model counted, as `model.metrics()` tells it."""
+        about = self.model.metrics()
+        return about | {"features": self.table.size, "evicted": self.table.evicted, "expired": self.table.expired}
+
+    def state(self) -> State:
+        """The whole state, as the trainer's `model.state()` was."""
+        whole = copy.copy(self.model)
+        whole.table = self.table.unpacked()
+        return whole.state()
+
+
+def without_rows(model: DeepProbit) -> DeepProbit:
+    """All of a model but its rows."""
+    return part_of(model, np.zeros(0, np.int64))
+
+
+class _Lagging(NamedTuple):
+    """The table of an earlier version, and what it misses."""
+
+    table: PackedTable
+    used_by: "weakref.ref[Version]"
+    missing: list[tuple[DeepProbit, NDArray[np.int64]]]
+
+
+class Follower:
+    """Keeps `version` at the newest that a run or a model folder offers; `poll` looks for more.
+
+    A delta that is missing or damaged is never skipped: the next full snapshot is waited for, and served from then on.
+    """
+
+    def __init__(self, run: str | os.PathLike) -> None:
+        self.run = os.fspath(run)
+        self.version: Version | None = None
+        self.damaged = 0  # files that were refused
+        self.missing = 0  # deltas that were not there
+        self.folder = ModelFolder(self.run)
+        self._at: int | None = None  # the version taken from this folder
+        self._lagging: _Lagging | None = None
+        self._refused: set[Entry] = set()
+        self._snapshot: Path | None = None
+
+    def poll(self) -> bool:
+        """Take in what is new; returns whether `version` changed."""
+        before = self.version
+        inside = Path(self.run) / PUBLISHED
+        if "://" not in self.run and inside.is_dir() and self.folder.location != str(inside):
+            self.folder, self._at = ModelFolder(inside), None
+        entries = self.folder.entries()
+        if entries:
+            self._follow(entries)
+        elif "://" not in self.run:
+            self._follow_snapshots()
+        return self.version is not before
+
+    def _follow(self, entries: list[Entry]) -> None:
+        newest = entries[-1].version
+        if self._at is not None and newest < self._at:
+            self._at, self._refused = None, set()  # the folder was begun anew
+        while self._at is None or self._at < newest:
+            following = Entry(1 if self._at is None else self._at + 1, DELTA)
+            if self._at is not None and following not in self._refused:
+                if self.folder.has(following):
+                    if self._take(following):
+                        continue
+                elif Entry(following.version, FULL) not in entries:
+                    self.missing += 1
+                    self._refused.add(following)
+                    warnings.warn(f"{following.name} of {self.folder.location} is missing; the next full snapshot is waited for", stacklevel=2)
+            fulls = [entry for entry in entries if entry.kind == FULL and entry.version >= following.version]
+            if not any(self._take(entry) for entry in reversed(fulls)):
+                return
+
+    def _take(self, entry: Entry) -> bool:
+        """Make a publication the version served, if it is sound."""
+        if entry in self._refused:
+            return False
+        try:
+            publication = self.folder.read(entry)
+            version = self._changed(publication) if entry.kind == DELTA else _whole(publication)
+        except InputError as error:
+            self.damaged += 1
+            self._refused.add(entry)
+            warnings.warn(f"{entry.name} of {self.folder.location} is not served: {error}", stacklevel=2)
+            return False
+        if entry.kind == FULL:
+            self._lagging = None
+        self._refused = {refused for refused in self._refused if refused.version > entry.version}
+        self.version, self._at = version, entry.version
+        return True
+
+    def _changed(self, publication: Publication) -> Version:
+        """The version after a delta, made beside the one before it."""
+        before = self.version
+        assert before is not None
+        manifest = publication.manifest
+        if manifest.kind != before.model.kind or manifest.schema != before.model.schema or manifest.spec != before.model.spec:
+            raise InputError("a delta of another model than the one before it")
+        state, rows = split(publication.arrays)
+        part = _model(manifest, state)
+        lagging, self._lagging = self._lagging, None
+        if lagging is not None and lagging.used_by() is None:
+            table = lagging.table
+            for change in lagging.missing:
+                table.change(*change)
+        else:
+            table = before.table.copy()
+        table.change(part, rows)
+        self._lagging = _Lagging(before.table, weakref.ref(before), [(part, rows)])
+        return Version(manifest.version, without_rows(part), table, manifest.published_at, manifest.facts)
+
+    def _follow_snapshots(self) -> None:
+        """A run that is not published: its newest snapshot."""
+        newest = max(snapshots(self.run), default=None)
+        if newest is None or newest == self._snapshot:
+            return
+        self._snapshot = newest
+        try:
+            snapshot = load_snapshot(self.run)
+        except InputError as error:
+            self.damaged += 1
+            warnings.warn(str(error), stacklevel=2)
+            return
+        if self.version is None or int(snapshot.path.name) != self.version.number:
+            self.version = Version.of(snapshot.model, int(snapshot.path.name), snapshot.path.stat().st_mtime)
+
+
+def _model(manifest: Manifest, state: Mapping[str, NDArray]) -> DeepProbit:
+    kind = Model.kinds.get(manifest.kind)
+    if kind is None or not issubclass(kind, DeepProbit):
+        raise InputError(f"its model is of kind {manifest.kind!r}, which this release does not serve")
+    model = kind.from_spec(manifest.schema, manifest.spec)
+    model.load_state(state)
+    return model
+
+
+def _whole(publication: Publication) -> Version:
+    manifest = publication.manifest
+    return Version.of(_model(manifest, publication.arrays), manifest.version, manifest.published_at, manifest.facts)

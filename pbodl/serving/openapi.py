@@ -1,0 +1,113 @@
+"""The OpenAPI document of a server, made from the structures that its requests and answers are read and written with; and a page of it."""
+
+import html
+import json
+import shlex
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from pbodl.data.schema import Schema
+from pbodl.serving.limits import Limits
+from pbodl.serving.wire import JSON, MSGPACK, ErrorAnswer, Health, ModelAnswer, ScoreAnswer, wire_of
+
+ERRORS = {
+    400: "The body is not JSON or msgpack.",
+    401: "The token is missing or wrong.",
+    405: "Another method is wanted.",
+    408: "The body took too long to arrive.",
+    413: "The body, or the number of candidates, is too large.",
+    415: "The content type is not understood.",
+    422: "The body is not a request for this model; `field` says where.",
+    503: "No model is loaded yet, or the server is busy; try again after `Retry-After` seconds.",
+}
+
+
+def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, Any]:
+    """The document for a model's schema; before one is loaded, it does not know the requests' fields."""
+    request: Any = dict[str, Any] if schema is None else wire_of(schema).request
+    types = {"request": request, "scores": ScoreAnswer, "model": ModelAnswer, "health": Health, "error": ErrorAnswer}
+    references, components = msgspec.json.schema_components(types.values(), ref_template="#/components/schemas/{name}")
+    of = dict(zip(types, references, strict=True))
+    if schema is not None:
+        components["ScoreRequest"]["properties"]["candidates"]["maxItems"] = limits.candidates
+        components["ScoreRequest"]["example"] = _example(schema)
+    guard = (401,) if token else ()
+    score = {
+        "summary": "The CTR of every candidate, with its uncertainty",
+        "description": "`ctr` and `std` are in the order of the candidates. `explore` asks for CTRs that give uncertain candidates a chance:"
+        " `thompson` draws z from N(mean, variance) and answers Φ(z), `ucb` answers Φ(mean + c √variance). Unknown values are at their"
+        " prior; unknown fields are an error.",
+        "requestBody": {"required": True, "content": {kind: {"schema": of["request"]} for kind in (JSON, *MSGPACK)}},
+        "responses": _responses({kind: of["scores"] for kind in (JSON, *MSGPACK)}, of["error"], 400, *guard, 408, 413, 415, 422, 503),
+    }
+    paths = {
+        "/v1/score": {"post": score},
+        "/v1/model": {"get": _get("The model that is served", {JSON: of["model"]}, of["error"], *guard, 503)},
+        "/healthz": {"get": _get("The process is alive", {JSON: of["health"]}, of["error"])},
+        "/readyz": {"get": _get("A model is loaded", {JSON: of["health"]}, of["error"], 503)},
+        "/metrics": {"get": _get("Counters, for Prometheus", {"text/plain": {"type": "string"}}, of["error"], *guard)},
+    }
+    described: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "PBODL", "version": version("pbodl"), "description": "Click-through rates with their uncertainty."},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+    if token:
+        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path in ("/v1/score", "/v1/model", "/metrics"):
+            for operation in paths[path].values():
+                operation["security"] = [{"token": []}]
+    return described
+
+
+def _get(summary: str, answers: dict[str, Any], error: Any, *statuses: int) -> dict[str, Any]:
+    return {"summary": summary, "responses": _responses(answers, error, *statuses)}
+
+
+def _responses(answers: dict[str, Any], error: Any, *statuses: int) -> dict[str, Any]:
+    responses = {"200": {"description": "The answer.", "content": {kind: {"schema": answer} for kind, answer in answers.items()}}}
+    for status in statuses:
+        responses[str(status)] = {"description": ERRORS[status], "content": {JSON: {"schema": error}}}
+    return responses
+
+
+def _example(schema: Schema) -> dict[str, Any]:
+    """A request with a value for every field."""
+    values = {"category": "a value", "multi": ["one", "another"], "number": 1.5}
+    given = [field for field in schema.fields if field.derive is None]
+    user = {field.name: values[field.kind] for field in given if field.group == "user"}
+    own = {field.name: values[field.kind] for field in given if field.group == "ad"}
+    context = {field.name: values[field.kind] for field in given if field.group not in ("user", "ad")}
+    return {"user": user, "context": context, "candidates": [own]}
+
+
+def page(described: dict[str, Any]) -> str:
+    """The document for a person to read: one page, nothing loaded from elsewhere."""
+    info, schemas = described["info"], described["components"]["schemas"]
+    parts = [f"<h1>{info['title']} {info['version']}</h1><p>{_text(info['description'])}</p>"]
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            parts.append(f"<h2><code>{method.upper()} {path}</code></h2><p>{_text(operation['summary'])}.</p>")
+            parts.append(f"<p>{_text(operation.get('description', ''))}</p>")
+            for status, response in operation["responses"].items():
+                parts.append(f"<p><b>{status}</b> {_text(response['description'])}</p>")
+    example = schemas.get("ScoreRequest", {}).get("example")
+    if example is not None:
+        body = json.dumps(example)
+        curl = f"curl -s http://127.0.0.1:8080/v1/score -H 'Content-Type: {JSON}' -d {shlex.quote(body)}"
+        parts.append(f"<h2>Try it</h2><pre>{_text(curl)}</pre>")
+    for name, schema in schemas.items():
+        parts.append(f"<details><summary><code>{_text(name)}</code></summary><pre>{_text(json.dumps(schema, indent=1))}</pre></details>")
+    style = (
+        "body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+        "pre{overflow-x:auto;padding:.5rem;border:1px solid gray}h2{margin-top:2rem}"
+    )
+    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{info['title']}</title><style>{style}</style>"
+    return f"<!doctype html><html lang=en><head>{head}</head><body>{''.join(parts)}</body></html>"
+
+
+def _text(text: str) -> str:
+    return html.escape(text)

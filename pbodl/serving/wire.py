@@ -1,0 +1,190 @@
+"""What goes over the wire: requests and answers as typed structures, made from a model's schema, read and written as JSON or msgpack.
+
+The same structures make the OpenAPI document, so that it cannot say anything else than the code does.
+"""
+
+import functools
+import re
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import orjson
+from msgspec import Meta
+
+from pbodl.data.numbers import LARGEST
+from pbodl.data.schema import Field, Schema, nearest
+from pbodl.serving.encoding import OWN_GROUP
+from pbodl.serving.predictor import Scores
+
+JSON = "application/json"
+MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
+LATEST = 1e11  # seconds: times beyond are slips of the unit
+
+Value = str | int | float | bool | None
+Time = Annotated[float, Meta(ge=-LATEST, le=LATEST)] | str | None
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Width = Annotated[float, Meta(ge=0.0, le=100.0)]
+Explore = Literal["none", "thompson", "ucb"]
+
+
+class RequestError(Exception):
+    """A request that cannot be answered, as the client is told."""
+
+    def __init__(self, status: int, code: str, message: str, field: str | None = None, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.field, self.headers = status, code, message, field, headers or {}
+
+    def body(self) -> bytes:
+        return orjson.dumps({"error": {"code": self.code, "message": self.message, "field": self.field}})
+
+
+class Problem(msgspec.Struct):
+    code: str
+    message: str
+    field: str | None
+
+
+class ErrorAnswer(msgspec.Struct):
+    error: Problem
+
+
+class ScoreAnswer(msgspec.Struct, omit_defaults=True):
+    """`ctr` and `std` of each candidate, in the order of the request; `mean` and `variance` of the latent Gaussian with `detail`."""
+
+    model: int
+    ctr: list[float]
+    std: list[float]
+    mean: list[float] | None = None
+    variance: list[float] | None = None
+
+
+class ModelAnswer(msgspec.Struct):
+    version: int
+    age: float
+    published_at: float
+    loaded_at: float
+    kind: str
+    rows_learned: int
+    features: int
+    counters: dict[str, int]
+    schema: dict[str, Any]
+    spec: dict[str, Any]
+
+
+class Health(msgspec.Struct):
+    status: str
+
+
+class Parsed(NamedTuple):
+    """A request, ready to be encoded."""
+
+    shared: dict[str, Any]
+    own: list[tuple]
+    explore: str
+    seed: int | None
+    c: float
+    detail: bool
+
+
+class Wire:
+    """Reads the requests of one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        given = [field for field in schema.fields if field.derive is None]
+        self._user = [field.name for field in given if field.group == "user"]
+        self._own = [field.name for field in given if field.group == OWN_GROUP]
+        # Fields of other groups describe the impression as the context does.
+        self._context = [field.name for field in given if field.group not in ("user", OWN_GROUP)]
+        types = {field.name: _type(field) for field in given}
+        if schema.time is not None:
+            self._context.append(schema.time)
+            types[schema.time] = Time
+        user, context, candidate = (
+            _struct(name, names, types)
+            for name, names in (("User", self._user), ("Context", self._context), ("Candidate", self._own))
+        )
+        self.request = msgspec.defstruct(
+            "ScoreRequest",
+            [
+                ("candidates", list[candidate]),  # type: ignore[valid-type]
+                ("user", user, msgspec.field(default_factory=user)),
+                ("context", context, msgspec.field(default_factory=context)),
+                ("explore", Explore, "none"),
+                ("seed", Seed | None, None),
+                ("c", Width, 1.0),
+                ("detail", bool, False),
+            ],
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        self._json = msgspec.json.Decoder(self.request)
+        self._msgpack = msgspec.msgpack.Decoder(self.request)
+
+    def read(self, body: bytes | bytearray, content_type: str) -> Parsed:
+        """A request from its body; RequestError says what is wrong with it."""
+        try:
+            request = (self._json if content_type == JSON else self._msgpack).decode(body)
+        except msgspec.ValidationError as error:
+            raise self._explained(str(error)) from None
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise RequestError(400, "malformed", f"the body is not {content_type}: {error}") from None
+        astuple = msgspec.structs.astuple
+        shared = dict(zip(self._user, astuple(request.user), strict=True))
+        shared |= zip(self._context, astuple(request.context), strict=True)
+        return Parsed(
+            shared, list(map(astuple, request.candidates)), request.explore, request.seed, request.c, request.detail
+        )
+
+    def _explained(self, error: str) -> RequestError:
+        """What msgspec found, with the field that it found it in."""
+        what, _, path = error.partition(" - at `$")
+        place = path.rstrip("`").removeprefix(".")
+        unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what, flags=re.DOTALL)
+        if unknown is None:
+            missing = re.fullmatch(r"Object missing required field `(.*)`", what)
+            field = ".".join(filter(None, (place, missing[1] if missing else "")))
+            return RequestError(422, "invalid", f"{field or 'the body'}: {what[:1].lower()}{what[1:]}", field or None)
+        known = {"user": self._user, "context": self._context}.get(place, self._own if place else list(self.request.__struct_fields__))
+        name, where = unknown[1], place or "the request"
+        message = f"{where}: unknown field {name!r}{nearest(name, known)}; fields here are: {', '.join(known) or 'none'}"
+        return RequestError(422, "unknown_field", message, f"{place}.{name}" if place else name)
+
+
+@functools.lru_cache(maxsize=16)
+def wire_of(schema: Schema) -> Wire:
+    return Wire(schema)
+
+
+def _type(field: Field) -> Any:
+    if field.kind == "multi":
+        return list[Value] | None
+    if field.kind == "category":
+        return Value
+    bound = LARGEST if field.transform == "scale" else 1e300
+    return Annotated[float, Meta(ge=-bound, le=bound)] | None
+
+
+def _struct(name: str, fields: list[str], types: dict[str, Any]) -> type[msgspec.Struct]:
+    """A structure with fields of any names; those not given are missing."""
+    inner = [f"f{place}" for place in range(len(fields))]
+    return msgspec.defstruct(
+        name,
+        [(own, types[field], None) for own, field in zip(inner, fields, strict=True)],
+        rename=dict(zip(inner, fields, strict=True)),
+        forbid_unknown_fields=True,
+        frozen=True,
+        gc=False,
+    )
+
+
+def write_scores(version: int, scores: Scores, detail: bool, content_type: str) -> bytes:
+    """The answer to a request."""
+    answer: dict[str, Any] = {"model": version, "ctr": scores.ctr, "std": scores.std}
+    if detail:
+        answer |= {"mean": scores.mean, "variance": scores.variance}
+    if content_type == JSON:
+        return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return msgspec.msgpack.encode(
+        {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in answer.items()}
+    )

@@ -1,0 +1,1 @@
+"""Streams: models published while they learn."""
