@@ -68,14 +68,14 @@ class World:
         ]
         return Schema(label="click", time="time", fields=fields)
 
-    def batches(self, batch_rows: int = BLOCK) -> Iterator[pa.RecordBatch]:
-        """All rows in time order, `batch_rows` at a time (the last batch may be shorter)."""
+    def batches(self, batch_rows: int = BLOCK, start: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from number `start` on, in time order, `batch_rows` at a time (the last batch may be shorter)."""
         if batch_rows < 1:
             raise InputError(f"batch_rows is {batch_rows}; it must be a whole number of at least 1")
         pieces: list[pa.RecordBatch] = []
         wanted = batch_rows
-        for first in range(0, self.rows, BLOCK):
-            block = self._block(first)
+        for first in range(start - start % BLOCK, self.rows, BLOCK):
+            block = self._block(first).slice(max(0, start - first))
             while len(block):
                 pieces.append(block.slice(0, wanted))
                 block = block.slice(len(pieces[-1]))

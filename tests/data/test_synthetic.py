@@ -55,6 +55,13 @@ def test_rows_do_not_depend_on_the_batch_size(small, batch_rows):
     assert comp.equals(ref)
 
 
+@pytest.mark.parametrize("start", [1, 997, BLOCK, BLOCK + 5, 70_000, 70_001])
+def test_batches_go_on_from_any_row(small, start):
+    ref = table(small).slice(start)
+    comp = pa.Table.from_batches(small.batches(4096, start=start), next(small.batches(1)).schema)
+    assert plain(comp).equals(ref)
+
+
 def test_deterministic_by_seed():
     ref, comp = (table(World(seed=1, rows=1000)) for _ in range(2))
     assert comp.equals(ref)

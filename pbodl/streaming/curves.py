@@ -1,0 +1,110 @@
+"""Live figures of a run: a trainer appends points to RUN/curves.jsonl, and a server reads those that are new.
+
+A point is plain data, one line of JSON:
+
+    n                its number, given by `Curves`; later points have higher ones
+    time             seconds since 1970
+    rows             learned from so far
+    rows_per_second  lately
+    lag              seconds that the trainer is behind its stream
+    stream_time      of the newest row learned, seconds since 1970, if the stream tells the time
+    models           by name: {"progressive": figures, "window": figures, "rows_per_second": of learning alone}
+    best             figures of the true click probabilities, where they are known: no model can do better
+
+Figures are those of `LiveFigures`. Whatever is missing, or None, is not shown. The file stays small: when it has twice the points
+that it should have, every second one is dropped, but for the newest.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FILE = "curves.jsonl"
+MOST = 600  # points after thinning out; as many as a chart has pixels
+START = b'{"n": '
+
+
+class Curves:
+    """The points of a run, as its trainer writes them. Each is there whole or not at all.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as run:
+    ...     curves = Curves(run)
+    ...     curves.append({"rows": 100, "models": {}}), curves.append({"rows": 200, "models": {}})
+    ...     [point["rows"] for point in read(run, after=1)]
+    (1, 2)
+    [200]
+    """
+
+    def __init__(self, folder: str | os.PathLike, most: int = MOST) -> None:
+        self._path, self._most = Path(folder) / FILE, most
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        lines = CurveReader(folder).lines()
+        self._count, self._last = len(lines), number(lines[-1]) if lines else 0
+        if self._path.exists() and self._path.stat().st_size != sum(map(len, lines)):
+            self._replace(lines)  # without what a crash left behind
+
+    def append(self, point: Mapping[str, Any]) -> int:
+        """Add a point; returns its number."""
+        self._last += 1
+        line = json.dumps({"n": self._last, **point}, allow_nan=False).encode() + b"\n"
+        with self._path.open("ab") as file:
+            file.write(line)
+        self._count += 1
+        if self._count > 2 * self._most:
+            lines = CurveReader(self._path.parent).lines()
+            newest = len(lines) - self._most // 4
+            self._replace(lines[:newest:2] + lines[newest:])
+        return self._last
+
+    def rewind(self, rows: int) -> None:
+        """Drop the points beyond so many rows: a trainer that was killed goes on from its snapshot, and writes them again."""
+        lines = CurveReader(self._path.parent).lines()
+        kept = [line for line in lines if json.loads(line)["rows"] <= rows]
+        if len(kept) < len(lines):
+            self._replace(kept)
+
+    def _replace(self, lines: list[bytes]) -> None:
+        beside = self._path.with_name(f".{FILE}.{os.getpid()}")
+        beside.write_bytes(b"".join(lines))
+        beside.replace(self._path)
+        self._count = len(lines)
+
+
+class CurveReader:
+    """Reads a run's points again and again; each time only what was added is read from the file."""
+
+    def __init__(self, folder: str | os.PathLike) -> None:
+        self._path = Path(folder) / FILE
+        self._file = -1  # its number in the file system: thinning out makes a new one
+        self._read = 0
+        self._lines: list[bytes] = []
+
+    def lines(self, after: int = 0) -> list[bytes]:
+        """The points with higher numbers, oldest first, each a line of JSON."""
+        try:
+            with self._path.open("rb") as file:
+                about = os.fstat(file.fileno())
+                if about.st_ino != self._file or about.st_size < self._read:
+                    self._file, self._read, self._lines = about.st_ino, 0, []
+                file.seek(self._read)
+                content = file.read()
+        except FileNotFoundError:
+            self._file, self._read, self._lines = -1, 0, []
+            return []
+        whole = content[: content.rfind(b"\n") + 1]  # a line may be in the middle of being written
+        self._read += len(whole)
+        self._lines += [line for line in whole.splitlines(keepends=True) if line.startswith(START)]
+        return [line for line in self._lines if number(line) > after]
+
+
+def read(folder: str | os.PathLike, after: int = 0) -> list[dict[str, Any]]:
+    """The points of a run with numbers higher than `after`, oldest first."""
+    return [json.loads(line) for line in CurveReader(folder).lines(after)]
+
+
+def number(line: bytes) -> int:
+    """The number of a point, from its line."""
+    return int(line[len(START) : line.index(b",")])
