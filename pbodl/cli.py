@@ -251,6 +251,48 @@ def demo(
     console.print(table)
 
 
+@app.command()
+def serve(
+    run: Annotated[str, typer.Argument(help="A run folder of `pbodl train`, or a model folder of a publisher (a path, or s3://...).")],
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Where to listen; 0 takes a free one.")] = 8080,
+    workers: Annotated[int, typer.Option(help="Processes that answer; they share the model's memory.")] = 1,
+    token_file: Annotated[str | None, typer.Option(help="A file with the token that requests must bring.")] = None,
+    max_candidates: Annotated[int, typer.Option(help="Candidates that a request may have.")] = 10_000,
+    max_body: Annotated[int, typer.Option(help="Bytes that a request's body may have.")] = 8 * 2**20,
+    max_concurrent: Annotated[int, typer.Option(help="Requests that a worker reads and scores at a time.")] = 16,
+    max_waiting: Annotated[int, typer.Option(help="Requests that wait for their turn; more are refused with 503.")] = 64,
+    timeout: Annotated[float, typer.Option(help="Seconds that a request waits for its turn, and its body may take.")] = 5.0,
+) -> None:
+    """Answer requests for CTRs over HTTP, by the newest model of a run; Ctrl-C finishes what is under way and ends."""
+    from pbodl.serving import require_web
+
+    require_web()
+    from pbodl.serving.limits import Limits
+    from pbodl.serving.server import Settings
+    from pbodl.serving.server import serve as serve_run
+
+    limits = Limits(max_body, max_candidates, max_concurrent, max_waiting, timeout)
+    serve_run(Settings(run, host, port, workers, token_file, limits), lambda text: console.print(escape(text)))
+
+
+@app.command()
+def up(
+    out: Annotated[str, typer.Option(help="The run folder; what is in it goes on.")] = "runs/live",
+    port: Annotated[int, typer.Option(help="Of the dashboard; 0 takes a free one.")] = 8080,
+    rate: Annotated[float, typer.Option(help="Rows of traffic a second.")] = 5000.0,
+    rows: Annotated[int | None, typer.Option(help="Rows of traffic in all; 30 million unless the run began with others.")] = None,
+) -> None:
+    """Everything at once: generated traffic, three models learning from it, a server, and its dashboard. Ctrl-C stops it."""
+    from pbodl.serving import require_web
+
+    require_web()
+    from pbodl.experiments.live import Settings
+    from pbodl.experiments.live import up as run
+
+    raise typer.Exit(run(Settings(out, port, rate, rows), lambda text: print(text, flush=True)))
+
+
 def _finish(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))

@@ -60,13 +60,13 @@ def save(model: Model, run: str | Path, facts: Mapping[str, Any] | None = None, 
         "files": {name: {"bytes": len(content), "blake2b": _digest(content)} for name, content in files.items()},
     }
     for name, content in files.items():
-        _write(temporary / name, content)
+        write_synced(temporary / name, content)
     manifest["checksum"] = _digest(_canonical(manifest))
-    _write(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
-    _sync(temporary)
+    write_synced(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
+    sync_folder(temporary)
     path = folder / f"{number:012d}"
     temporary.rename(path)
-    _sync(folder)
+    sync_folder(folder)
     for old in snapshots(run)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return path
@@ -120,7 +120,7 @@ def rollback(run: str | Path) -> tuple[Path, Path]:
     aside = found[-1].with_name(f"rolled-back-{found[-1].name}")
     shutil.rmtree(aside, ignore_errors=True)
     found[-1].rename(aside)
-    _sync(aside.parent)
+    sync_folder(aside.parent)
     return aside, found[-2]
 
 
@@ -165,14 +165,17 @@ def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_synced(path: Path, *pieces: bytes) -> None:
+    """Write a file that is on the disk when this returns."""
     with path.open("wb") as file:
-        file.write(content)
+        for piece in pieces:
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, too."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

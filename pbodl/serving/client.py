@@ -1,4 +1,4 @@
-"""A client of the server, for threads (`Client`) and for asyncio (`AsyncClient`): connections are kept, and failures are tried again.
+"""A client of the server, for threads (`Client`) and for asyncio (`AsyncClient`): connections are kept, failures tried again.
 
 Scoring changes nothing on the server, so that trying again is safe: after a connection that broke, a time-out, and an answer of
 503, after a pause that doubles each time (or as long as the server asks for).
@@ -47,8 +47,7 @@ class _Talk:
             "base_url": url, "timeout": timeout, "headers": {} if token is None else {"Authorization": f"Bearer {token}"}
         }  # fmt: skip
 
-    def _request(self, user: Any, context: Any, candidates: Any, explore: str, seed: int | None, c: float, detail: bool) -> dict[str, Any]:
-        body = {"user": user, "context": context, "candidates": candidates, "explore": explore, "seed": seed, "c": c, "detail": detail}
+    def _request(self, **body: Any) -> dict[str, Any]:
         return {"content": msgspec.msgpack.encode(body), "headers": {"Content-Type": MSGPACK[0]}}
 
     def _pause_before(self, attempt: int, response: httpx.Response | None) -> float:
@@ -102,7 +101,10 @@ class Client(_Talk):
         detail: bool = False,
     ) -> Answer:
         """The CTR of every candidate, with its standard deviation."""
-        return _scores(self._send("POST", "/v1/score", **self._request(user, context, candidates, explore, seed, c, detail)))
+        request = self._request(
+            user=user, context=context, candidates=candidates, explore=explore, seed=seed, c=c, detail=detail
+        )
+        return _scores(self._send("POST", "/v1/score", **request))
 
     def model(self) -> dict[str, Any]:
         """What the server says of its model."""
@@ -154,7 +156,10 @@ class AsyncClient(_Talk):
         detail: bool = False,
     ) -> Answer:
         """The CTR of every candidate, with its standard deviation."""
-        return _scores(await self._send("POST", "/v1/score", **self._request(user, context, candidates, explore, seed, c, detail)))
+        request = self._request(
+            user=user, context=context, candidates=candidates, explore=explore, seed=seed, c=c, detail=detail
+        )
+        return _scores(await self._send("POST", "/v1/score", **request))
 
     async def model(self) -> dict[str, Any]:
         """What the server says of its model."""

@@ -57,15 +57,15 @@ class Encoder:
         own = [field.group == OWN_GROUP and field.derive is None for field in schema.fields]
         self.own_fields = np.flatnonzero(own).astype(np.int32)
         self.shared_fields = np.flatnonzero(np.logical_not(own)).astype(np.int32)
-        self.own = [schema.fields[place] for place in self.own_fields]
+        self.own = [schema.fields[place] for place in self.own_fields.tolist()]
         self._plain = all(field.kind == "category" for field in self.own)
         self._seeds = np.array([field_seed(field.name) for field in self.own], dtype=np.uint64)
         self._derived = any(field.derive is not None for field in schema.fields)
-        shared = [schema.fields[place] for place in self.shared_fields]
+        shared = [schema.fields[place] for place in self.shared_fields.tolist()]
         self.shared_names = {field.name for field in shared if field.derive is None}
         if schema.time is not None:
             self.shared_names.add(schema.time)
-        # A schema has at least one field; where nothing is shared, nothing is read. The time is read only for what is derived from it.
+        # A schema has at least one field; where nothing is shared, nothing is read. Only what is derived from the time needs it.
         about_time = {} if self._derived else {"time": None, "time_format": None}
         self._shared_schema = msgspec.structs.replace(schema, fields=shared, weight=None, **about_time) if shared else None
 

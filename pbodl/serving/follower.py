@@ -1,8 +1,8 @@
 """Following a model: the newest whole version of a model folder or of a run, kept up to date by deltas.
 
 A version is immutable. The next one is made beside it, in a second table that lags one version behind, and takes its place by one
-reference: a request sees one version or the other, never a mixture, and never waits. The old table is changed again only when nobody
-holds its version any more; if somebody still does, a new copy is made instead.
+reference: a request sees one version or the other, never a mixture, and never waits. The old table is changed again only when
+nobody holds its version any more; if somebody still does, a new copy is made instead.
 """
 
 import copy
@@ -37,7 +37,9 @@ class Version:
         self.facts = dict(facts)
 
     @classmethod
-    def of(cls, model: Model, number: int = 0, published_at: float | None = None, facts: Mapping[str, Any] | None = None) -> "Version":
+    def of(
+        cls, model: Model, number: int = 0, published_at: float | None = None, facts: Mapping[str, Any] | None = None
+    ) -> "Version":
         """A model as it is now, copied."""
         if not isinstance(model, DeepProbit):
             kinds = [kind for kind, known in Model.kinds.items() if issubclass(known, DeepProbit)]
@@ -85,6 +87,7 @@ class Follower:
         self.missing = 0  # deltas that were not there
         self.folder = ModelFolder(self.run)
         self._at: int | None = None  # the version taken from this folder
+        self._lineage = ""  # of that version
         self._lagging: _Lagging | None = None
         self._refused: set[Entry] = set()
         self._snapshot: Path | None = None
@@ -110,12 +113,13 @@ class Follower:
             following = Entry(1 if self._at is None else self._at + 1, DELTA)
             if self._at is not None and following not in self._refused:
                 if self.folder.has(following):
-                    if self._take(following):
+                    if self._take(following) or self._at is None:
                         continue
                 elif Entry(following.version, FULL) not in entries:
                     self.missing += 1
                     self._refused.add(following)
-                    warnings.warn(f"{following.name} of {self.folder.location} is missing; the next full snapshot is waited for", stacklevel=2)
+                    told = f"{following.name} of {self.folder.location} is missing; the next full snapshot is waited for"
+                    warnings.warn(told, stacklevel=2)
             fulls = [entry for entry in entries if entry.kind == FULL and entry.version >= following.version]
             if not any(self._take(entry) for entry in reversed(fulls)):
                 return
@@ -126,6 +130,9 @@ class Follower:
             return False
         try:
             publication = self.folder.read(entry)
+            if entry.kind == DELTA and publication.manifest.lineage != self._lineage:
+                self._at = None
+                raise InputError("it follows another publication than the one before it: the folder was begun anew")
             version = self._changed(publication) if entry.kind == DELTA else _whole(publication)
         except InputError as error:
             self.damaged += 1
@@ -134,8 +141,9 @@ class Follower:
             return False
         if entry.kind == FULL:
             self._lagging = None
-        self._refused = {refused for refused in self._refused if refused.version > entry.version}
-        self.version, self._at = version, entry.version
+        same = publication.manifest.lineage == self._lineage
+        self._refused = {refused for refused in self._refused if same and refused.version > entry.version}
+        self.version, self._at, self._lineage = version, entry.version, publication.manifest.lineage
         return True
 
     def _changed(self, publication: Publication) -> Version:

@@ -9,7 +9,7 @@ import gc
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -17,9 +17,10 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from pbodl.errors import InputError
+from pbodl.serving.dashboard.routes import routes as dashboard_routes
 from pbodl.serving.exploration import explored
 from pbodl.serving.limits import Gate, Limits, Receive, Token, read_body
 from pbodl.serving.metrics import ServerMetrics
@@ -33,31 +34,32 @@ OPEN = ("/healthz", "/readyz", "/openapi.json", "/docs")  # these want no token
 COLLECT_EVERY = 1.0  # seconds
 Send = Callable[[Any], Awaitable[None]]
 Endpoint = Callable[[Request], Awaitable[Response]]
+OUR_MISTAKE = RequestError(500, "internal", "the server made a mistake; its log says more")
 logger = logging.getLogger("pbodl.serving")
 
 
 class Service:
-    """The ASGI application: scores by what `source` offers.
+    """The ASGI application: scores by what `source` offers, and shows the dashboard.
 
-    pages  further routes, such as a dashboard's; they want no token
+    run  the run folder, for what the dashboard finds there: live figures, names of features; None: neither is shown
     """
 
     def __init__(
-        self, source: Source, limits: Limits | None = None, token: Token | None = None, pages: Sequence[BaseRoute] = ()
+        self, source: Source, limits: Limits | None = None, token: Token | None = None, run: str | None = None
     ) -> None:
-        self.source, self.limits, self.token = source, limits or Limits(), token or Token(None)
+        self.source, self.limits, self.token, self.run = source, limits or Limits(), token or Token(None), run
         self.metrics = ServerMetrics(source)
         self._gate: Gate | None = None
         routes = [
-            Route("/v1/model", self._guarded(self._model)),
-            Route("/metrics", self._guarded(self._metrics)),
+            Route("/v1/model", self.guarded(self._model)),
+            Route("/metrics", self.guarded(self._metrics)),
             Route("/healthz", self._health),
             Route("/readyz", self._ready),
             Route("/openapi.json", self._openapi),
             Route("/docs", self._docs),
         ]
         handlers = {HTTPException: _http_error, RequestError: _request_error, Exception: _unexpected}
-        self._others = Starlette(routes=[*routes, *pages], exception_handlers=handlers, lifespan=self._lifespan)
+        self._others = Starlette(routes=[*routes, *dashboard_routes(self)], exception_handlers=handlers, lifespan=self._lifespan)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == SCORE:
@@ -85,8 +87,7 @@ class Service:
             return
         except Exception:
             logger.exception("a score request failed")
-            error = RequestError(500, "internal", "the server made a mistake; its log says more")
-            status, body = error.status, error.body()
+            status, body = OUR_MISTAKE.status, OUR_MISTAKE.body()
         await _reply(send, status, content_type if status == 200 else JSON, body, headers)
         self.metrics.requests.labels("score", status).inc()
         if status == 200:
@@ -101,7 +102,7 @@ class Service:
         predictor = self._predictor()
         parsed = wire_of(predictor.schema).read(body, content_type)
         if len(parsed.own) > self.limits.candidates:
-            message = f"{len(parsed.own):,} candidates are more than the {self.limits.candidates:,} that this server takes at a time"
+            message = f"{len(parsed.own):,} candidates are more than the {self.limits.candidates:,} that this server takes"
             raise RequestError(413, "too_many_candidates", message, "candidates")
         try:
             shared, own = predictor.encoder.encode_shared(parsed.shared), predictor.encoder.encode_own(parsed.own)
@@ -149,7 +150,9 @@ class Service:
         predictor = self.source.predictor
         return document(None if predictor is None else predictor.schema, self.limits, self.token.asked_for)
 
-    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+    def guarded(self, endpoint: Endpoint) -> Endpoint:
+        """An endpoint that wants the token, if there is one."""
+
         async def guarded(request: Request) -> Response:
             self.token.check(dict(request.scope["headers"]))
             return await endpoint(request)
@@ -186,6 +189,7 @@ class _Lifespan:
     async def __aexit__(self, *error: object) -> None:
         self._task.cancel()
         gc.enable()
+        gc.unfreeze()
 
     async def _collect(self) -> None:
         while True:
@@ -203,7 +207,8 @@ def _content_type(headers: dict[bytes, bytes]) -> str:
         raise RequestError(415, "content_encoding", "compressed bodies are not understood; send the body as it is")
     if given == JSON or given in MSGPACK:
         return given
-    raise RequestError(415, "content_type", f"the content type is {given or 'not given'!r}; send {JSON} or {MSGPACK[0]}", "Content-Type")
+    message = f"the content type is {given or 'not given'!r}; send {JSON} or {MSGPACK[0]}"
+    raise RequestError(415, "content_type", message, "Content-Type")
 
 
 async def _reply(send: Send, status: int, content_type: str, body: bytes, headers: dict[str, str]) -> None:
@@ -229,4 +234,4 @@ async def _http_error(request: Request, error: Any) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    return await _request_error(request, RequestError(500, "internal", "the server made a mistake; its log says more"))
+    return await _request_error(request, OUR_MISTAKE)

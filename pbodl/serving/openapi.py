@@ -1,4 +1,4 @@
-"""The OpenAPI document of a server, made from the structures that its requests and answers are read and written with; and a page of it."""
+"""The OpenAPI document of a server, made from the structures that requests and answers are read and written with; a page of it."""
 
 import html
 import json
@@ -33,14 +33,14 @@ def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, An
     if schema is not None:
         components["ScoreRequest"]["properties"]["candidates"]["maxItems"] = limits.candidates
         components["ScoreRequest"]["example"] = _example(schema)
-    guard = (401,) if token else ()
+    kinds, guard = (JSON, *MSGPACK), (401,) if token else ()
     score = {
         "summary": "The CTR of every candidate, with its uncertainty",
-        "description": "`ctr` and `std` are in the order of the candidates. `explore` asks for CTRs that give uncertain candidates a chance:"
-        " `thompson` draws z from N(mean, variance) and answers Φ(z), `ucb` answers Φ(mean + c √variance). Unknown values are at their"
-        " prior; unknown fields are an error.",
-        "requestBody": {"required": True, "content": {kind: {"schema": of["request"]} for kind in (JSON, *MSGPACK)}},
-        "responses": _responses({kind: of["scores"] for kind in (JSON, *MSGPACK)}, of["error"], 400, *guard, 408, 413, 415, 422, 503),
+        "description": "`ctr` and `std` are in the order of the candidates. `explore` asks for CTRs that give uncertain candidates"
+        " a chance: `thompson` draws z from N(mean, variance) and answers Φ(z), `ucb` answers Φ(mean + c √variance)."
+        " Unknown values are at their prior; unknown fields are an error.",
+        "requestBody": {"required": True, "content": {kind: {"schema": of["request"]} for kind in kinds}},
+        "responses": _responses(dict.fromkeys(kinds, of["scores"]), of["error"], 400, *guard, 408, 413, 415, 422, 503),
     }
     paths = {
         "/v1/score": {"post": score},
@@ -100,13 +100,14 @@ def page(described: dict[str, Any]) -> str:
         curl = f"curl -s http://127.0.0.1:8080/v1/score -H 'Content-Type: {JSON}' -d {shlex.quote(body)}"
         parts.append(f"<h2>Try it</h2><pre>{_text(curl)}</pre>")
     for name, schema in schemas.items():
-        parts.append(f"<details><summary><code>{_text(name)}</code></summary><pre>{_text(json.dumps(schema, indent=1))}</pre></details>")
+        shown = _text(json.dumps(schema, indent=1))
+        parts.append(f"<details><summary><code>{_text(name)}</code></summary><pre>{shown}</pre></details>")
     style = (
         "body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
         "pre{overflow-x:auto;padding:.5rem;border:1px solid gray}h2{margin-top:2rem}"
     )
-    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{info['title']}</title><style>{style}</style>"
-    return f"<!doctype html><html lang=en><head>{head}</head><body>{''.join(parts)}</body></html>"
+    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{info['title']}</title>"
+    return f"<!doctype html><html lang=en><head>{head}<style>{style}</style></head><body>{''.join(parts)}</body></html>"
 
 
 def _text(text: str) -> str:

@@ -100,13 +100,14 @@ class _Supervisor:
 
     def run(self, stop: threading.Event) -> None:
         host, port = self._listening.getsockname()[:2]
-        self._follower.poll()
-        self._tell(f"listening on http://{host}:{port} ({self._about()})")
         try:
+            self._keep_up()
+            self._follower.poll()  # a model that cannot be served ends the server here; later it would only be left out
+            self._tell(f"listening on http://{host}:{port} ({self._about()})")
             while not stop.is_set():
+                self._speak()
                 self._keep_up()
                 self._poll()
-                self._speak(host, port)
         finally:
             self._end()
 
@@ -137,12 +138,10 @@ class _Supervisor:
     def _poll(self) -> None:
         try:
             self._follower.poll()
-        except InputError:
-            raise
         except Exception:
             logger.exception("following %s failed; going on with the version that is there", self._settings.run)
 
-    def _speak(self, host: str, port: int) -> None:
+    def _speak(self) -> None:
         """Tell the workers what is new, and hear what they say, until it is time to look again."""
         version = self._follower.version
         troubles = {"damaged": self._follower.damaged, "missing": self._follower.missing}
@@ -158,7 +157,8 @@ class _Supervisor:
             wait([worker.connection for worker in self._workers.values()], left)
 
     def _end(self) -> None:
-        """Have the workers finish what is under way, and end."""
+        """Have the workers finish what is under way, and end; nobody new is let in."""
+        self._listening.close()
         for process in self._workers:
             if process.is_alive() and process.pid is not None:
                 os.kill(process.pid, signal.SIGTERM)
@@ -187,8 +187,10 @@ def _work(settings: Settings, listening: socket.socket, follower: Connection) ->
     """A worker process."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     warnings.simplefilter("default")
+    # The web server handles the signals while it runs, and then raises them again for those who were there before.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     source = Announced(follower)
-    service = Service(source, settings.limits, Token.from_file(settings.token_file))
+    service = Service(source, settings.limits, Token.from_file(settings.token_file), settings.run)
     config = uvicorn.Config(
         service, log_config=None, access_log=False, server_header=False, lifespan="on", timeout_graceful_shutdown=int(GRACE)
     )

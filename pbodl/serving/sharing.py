@@ -1,4 +1,4 @@
-"""How a version gets from the process that follows a run to the workers that serve it: the rows by shared memory, the rest by message.
+"""How a version gets from the process that follows a run to the workers that serve it: rows by shared memory, the rest by message.
 
     follower -> worker   one `Announcement` at a time, the newest there is
     worker -> follower   ("took", version) when it serves it, ("released", version) when its last request with it is done

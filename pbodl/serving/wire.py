@@ -1,4 +1,4 @@
-"""What goes over the wire: requests and answers as typed structures, made from a model's schema, read and written as JSON or msgpack.
+"""What goes over the wire: requests and answers as typed structures, made from a model's schema, in JSON or msgpack.
 
 The same structures make the OpenAPI document, so that it cannot say anything else than the code does.
 """
@@ -22,7 +22,6 @@ MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgp
 LATEST = 1e11  # seconds: times beyond are slips of the unit
 
 Value = str | int | float | bool | None
-Time = Annotated[float, Meta(ge=-LATEST, le=LATEST)] | str | None
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Width = Annotated[float, Meta(ge=0.0, le=100.0)]
 Explore = Literal["none", "thompson", "ucb"]
@@ -31,7 +30,9 @@ Explore = Literal["none", "thompson", "ucb"]
 class RequestError(Exception):
     """A request that cannot be answered, as the client is told."""
 
-    def __init__(self, status: int, code: str, message: str, field: str | None = None, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, field: str | None = None, headers: dict[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.field, self.headers = status, code, message, field, headers or {}
 
@@ -50,7 +51,7 @@ class ErrorAnswer(msgspec.Struct):
 
 
 class ScoreAnswer(msgspec.Struct, omit_defaults=True):
-    """`ctr` and `std` of each candidate, in the order of the request; `mean` and `variance` of the latent Gaussian with `detail`."""
+    """`ctr` and `std` of each candidate, in the order of the request; with `detail` the latent `mean` and `variance`."""
 
     model: int
     ctr: list[float]
@@ -99,7 +100,7 @@ class Wire:
         types = {field.name: _type(field) for field in given}
         if schema.time is not None:
             self._context.append(schema.time)
-            types[schema.time] = Time
+            types[schema.time] = _time_type(schema)
         user, context, candidate = (
             _struct(name, names, types)
             for name, names in (("User", self._user), ("Context", self._context), ("Candidate", self._own))
@@ -124,7 +125,7 @@ class Wire:
     def read(self, body: bytes | bytearray, content_type: str) -> Parsed:
         """A request from its body; RequestError says what is wrong with it."""
         try:
-            request = (self._json if content_type == JSON else self._msgpack).decode(body)
+            request: Any = (self._json if content_type == JSON else self._msgpack).decode(body)
         except msgspec.ValidationError as error:
             raise self._explained(str(error)) from None
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -145,7 +146,8 @@ class Wire:
             missing = re.fullmatch(r"Object missing required field `(.*)`", what)
             field = ".".join(filter(None, (place, missing[1] if missing else "")))
             return RequestError(422, "invalid", f"{field or 'the body'}: {what[:1].lower()}{what[1:]}", field or None)
-        known = {"user": self._user, "context": self._context}.get(place, self._own if place else list(self.request.__struct_fields__))
+        parts = {"": list(self.request.__struct_fields__), "user": self._user, "context": self._context}
+        known = parts.get(place, self._own)
         name, where = unknown[1], place or "the request"
         message = f"{where}: unknown field {name!r}{nearest(name, known)}; fields here are: {', '.join(known) or 'none'}"
         return RequestError(422, "unknown_field", message, f"{place}.{name}" if place else name)
@@ -163,6 +165,12 @@ def _type(field: Field) -> Any:
         return Value
     bound = LARGEST if field.transform == "scale" else 1e300
     return Annotated[float, Meta(ge=-bound, le=bound)] | None
+
+
+def _time_type(schema: Schema) -> Any:
+    """Seconds since 1970, or a text: ISO 8601, or as the schema's own format has it."""
+    about = {"format": "date-time"} if schema.time_format is None else {"description": f"a time as {schema.time_format}"}
+    return Annotated[float, Meta(ge=-LATEST, le=LATEST)] | Annotated[str, Meta(extra_json_schema=about)] | None
 
 
 def _struct(name: str, fields: list[str], types: dict[str, Any]) -> type[msgspec.Struct]:

@@ -1,8 +1,8 @@
 """What changed in a deep probit model since a moment: the rows that were learned from since, and all that is not rows.
 
-A delta is a state (`DeepProbit.state`) of the changed rows alone, and `delta.rows`, their places in the table. Which rows changed is
-told by their counts: whoever learns from a row counts it. When rows were dropped, the others have moved, and only the whole state
-will do.
+A delta is a state (`DeepProbit.state`) of the changed rows alone, and `delta.rows`, their places in the table. Which rows changed
+is told by their counts: whoever learns from a row counts it. When rows were dropped, the others have moved, and only the whole
+state will do.
 """
 
 import copy

@@ -4,15 +4,16 @@
     000000000043.delta   what changed from version 42 to 43
     000000000044.delta   ...
 
-A file is one publication: a manifest (format, version, parent, kind, schema, spec, counters, when), the arrays in the safetensors
-format, and before them a checksum of both. It appears whole or not at all: locally it is written beside and renamed, and object
-stores work like that. Nothing is ever unpickled.
+A file is one publication: a manifest (format, version, parent, lineage, kind, schema, spec, counters, when), the arrays in the
+safetensors format, and before them a checksum of both. It appears whole or not at all: locally it is written beside, synced and
+renamed, and object stores work like that. Nothing is ever unpickled.
 """
 
 import contextlib
 import hashlib
 import json
 import os
+import re
 import struct
 import time
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from pyarrow import fs
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.snapshot import sync_folder, write_synced
 from pbodl.models.spec import DeepSpec
 
 FORMAT = 1
@@ -55,6 +57,7 @@ class Manifest(msgspec.Struct, frozen=True):
     format: int
     version: int
     parent: int | None  # the version that a delta changes
+    lineage: str  # of the publisher: a delta follows publications of its own lineage alone
     kind: str
     schema: Schema
     spec: DeepSpec
@@ -76,46 +79,54 @@ class ModelFolder:
     def __init__(self, location: str | os.PathLike) -> None:
         self.location = os.fspath(location)
         if "://" in self.location:
-            self._files, self._root = fs.FileSystem.from_uri(self.location)
+            try:
+                self._files, self._root = fs.FileSystem.from_uri(self.location)
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(f"the address {self.location!r} is not understood: {error}") from error
         else:
             self._files, self._root = fs.LocalFileSystem(), os.path.abspath(self.location)
-        self._local = isinstance(self._files, fs.LocalFileSystem)
 
     def entries(self) -> list[Entry]:
         """What there is, oldest first; of one version the delta first."""
         found = self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
-        names = [Path(info.path) for info in found if info.type == fs.FileType.File]
-        return sorted(Entry(int(name.stem), name.suffix[1:]) for name in names if name.stem.isdigit() and name.suffix[1:] in (FULL, DELTA))
+        names = [re.fullmatch(rf"(\d+)\.({FULL}|{DELTA})", info.base_name) for info in found if info.type == fs.FileType.File]
+        return sorted(Entry(int(name[1]), name[2]) for name in names if name is not None)
 
     def has(self, entry: Entry) -> bool:
         return self._files.get_file_info(self._path(entry)).type == fs.FileType.File
 
-    def write(self, entry: Entry, model: DeepProbit, state: Mapping[str, NDArray], facts: Mapping[str, Any] | None = None) -> int:
+    def write(self, entry: Entry, lineage: str, model: DeepProbit, state: Mapping[str, NDArray], facts: Mapping[str, Any]) -> int:
         """Publish a state or a delta of a model; returns the bytes written."""
         parent = entry.version - 1 if entry.kind == DELTA else None
         manifest = Manifest(
-            FORMAT, entry.version, parent, model.kind, model.schema, model.spec, model.metrics(), time.time(), dict(facts or {})
+            FORMAT, entry.version, parent, lineage, model.kind, model.schema, model.spec, model.metrics(), time.time(), dict(facts)
         )
         text = msgspec.json.encode(manifest)
         text += b" " * (-len(text) % 8)
         payload = safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in state.items()})
         digest = hashlib.blake2b(text, digest_size=16)
         digest.update(payload)
-        head = HEAD.pack(MAGIC, digest.digest(), len(text))
+        self._put(entry, HEAD.pack(MAGIC, digest.digest(), len(text)), text, payload)
+        return HEAD.size + len(text) + len(payload)
+
+    def _put(self, entry: Entry, *pieces: bytes) -> None:
         self._files.create_dir(self._root, recursive=True)
-        path = self._path(entry)
-        beside = f"{self._root}/.writing-{entry.name}" if self._local else path
-        with self._files.open_output_stream(beside) as stream:
-            for piece in (head, text, payload):
-                stream.write(piece)
-        if self._local:
-            self._files.move(beside, path)
-        return len(head) + len(text) + len(payload)
+        if isinstance(self._files, fs.LocalFileSystem):
+            beside = Path(self._root, f".writing-{entry.name}")
+            write_synced(beside, *pieces)
+            beside.rename(self._path(entry))
+            sync_folder(beside.parent)
+        else:
+            with self._files.open_output_stream(self._path(entry)) as stream:
+                for piece in pieces:
+                    stream.write(piece)
 
     def read(self, entry: Entry) -> Publication:
         """A publication, checked; InputError if it is damaged or missing."""
         try:
-            return _parse(self._content(self._path(entry)), entry)
+            # Read, not mapped: a file that somebody cuts short would end the process that maps it.
+            with self._files.open_input_file(self._path(entry)) as file:
+                return _parse(memoryview(file.read_buffer()), entry)
         except InputError:
             raise
         except (OSError, ValueError, KeyError, TypeError, struct.error, pa.ArrowException) as error:
@@ -127,12 +138,6 @@ class ModelFolder:
 
     def _path(self, entry: Entry) -> str:
         return f"{self._root}/{entry.name}"
-
-    def _content(self, path: str) -> memoryview:
-        if self._local:
-            return memoryview(pa.memory_map(path).read_buffer())
-        with self._files.open_input_file(path) as file:
-            return memoryview(file.read_buffer())
 
 
 def _parse(content: memoryview, entry: Entry) -> Publication:

@@ -1,10 +1,11 @@
 """Publishing: a trainer writes what it has learned to a model folder, a delta every few seconds, a full snapshot now and then.
 
-Servers follow the deltas; a full snapshot is for those that start, or lost one. Deltas since a full snapshot add up to the trainer's
-state, bit for bit.
+Servers follow the deltas; a full snapshot is for those that start, or lost one. Deltas since a full snapshot add up to the
+trainer's state, bit for bit.
 """
 
 import os
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +26,7 @@ class Publisher:
     model       the model, which goes on learning
     folder      where to publish; versions go on from what is there
     every       seconds between publications of `publish_when_due`
-    full_every  seconds between full snapshots; one also comes when the deltas since the last are as large, or when rows were dropped
+    full_every  seconds between full snapshots; one also comes when the deltas since the last are as large, or rows were dropped
 
     >>> import pbodl, tempfile
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
@@ -46,6 +47,7 @@ class Publisher:
         self.model, self.folder = model, ModelFolder(folder)
         self.every, self.full_every = every, full_every
         self.version = max((entry.version for entry in self.folder.entries()), default=0)
+        self._lineage = secrets.token_hex(8)
         self._mark = mark(model)
         self._full_bytes = self._delta_bytes = 0
         self._published_at = self._full_at = float("-inf")
@@ -64,12 +66,12 @@ class Publisher:
         follows = not first and not full and not moved(self.model, self._mark)
         if follows:
             delta = changes(self.model, self._mark)
-            self._delta_bytes += self.folder.write(Entry(version, DELTA), self.model, delta, facts)
+            self._delta_bytes += self.folder.write(Entry(version, DELTA), self._lineage, self.model, delta, facts or {})
             # From here on servers may have it: should the full snapshot fail, the next delta must start here.
             self.version, self._mark = version, mark(self.model)
         due = self._published_at - self._full_at >= self.full_every or self._delta_bytes >= self._full_bytes
         if not follows or due:
-            self._full_bytes = self.folder.write(Entry(version, FULL), self.model, self.model.state(), facts)
+            self._full_bytes = self.folder.write(Entry(version, FULL), self._lineage, self.model, self.model.state(), facts or {})
             self._delta_bytes, self._full_at = 0, self._published_at
             self.version, self._mark = version, mark(self.model)
         self._remove_old()
