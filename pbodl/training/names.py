@@ -134,6 +134,19 @@ def load_names(run: str | Path, schema: Schema) -> NameStore | None:
     return store
 
 
+def look_up(run: str | Path, keys: NDArray[np.uint64]) -> dict[int, str]:
+    """The values of some keys, as far as a run has kept their names; a few are found without reading all."""
+    path = Path(run) / FILE
+    if not path.exists():
+        return {}
+    try:
+        wanted = pc.field("key").isin(pa.array(keys, pa.uint64()))
+        found = pa.parquet.read_table(path, columns=["key", "value"], filters=wanted, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}); remove it, and names are kept anew") from error
+    return dict(zip(found.column("key").to_pylist(), found.column("value").to_pylist(), strict=True))
+
+
 def feature_key(field: Field, text: str) -> int:
     """The key of the feature that a person means by `text`: a value of the field, empty for missing."""
     if text in ("", MISSING):

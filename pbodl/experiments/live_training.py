@@ -1,0 +1,173 @@
+"""The trainer of `pbodl up`: FM-MLP, FTRL and AdPredictor learn from the same traffic, and the FM-MLP is published as it learns.
+
+A snapshot holds all three, their figures and the place in the traffic, of one and the same moment; so a trainer that was stopped
+goes on exactly where it was.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from pbodl.baselines.adpredictor import AdPredictor
+from pbodl.baselines.ftrl import FTRLProximal
+from pbodl.data.batch import from_data
+from pbodl.data.synthetic import World
+from pbodl.errors import InputError
+from pbodl.models.contract import Model
+from pbodl.models.deep_probit import FMMLP
+from pbodl.models.snapshot import Snapshot, load_snapshot, save, snapshots
+from pbodl.serving.follower import PUBLISHED
+from pbodl.streaming.curves import Curves
+from pbodl.streaming.live_figures import LiveFigures
+from pbodl.streaming.publish import Publisher
+from pbodl.training.names import NameStore, load_names
+
+SERVED = "FM-MLP"
+BEST = "best"
+DAY_ROWS = 150_000  # impressions in a day of the world: so new ads come every half minute at the usual rate
+CHUNK = 500
+NAMES_EVERY = DAY_ROWS // 3  # rows
+POINT_EVERY, SAVE_EVERY = 1.0, 60.0  # seconds
+
+
+class Traffic(msgspec.Struct, frozen=True):
+    """The world that the traffic comes from; a run keeps to the one that it began with."""
+
+    rows: int = 30_000_000
+    seed: int = 0
+
+    def world(self) -> World:
+        return World(self.seed, max(2, -(-self.rows // DAY_ROWS)), self.rows)
+
+
+class Learner(NamedTuple):
+    model: Model
+    figures: LiveFigures
+
+
+class LiveTraining:
+    """Models that learn the same traffic side by side, from where the folder's newest snapshot is.
+
+    rows  of the traffic; None: as many as the run began with, or the default
+    """
+
+    def __init__(self, folder: str | Path, rows: int | None = None) -> None:
+        self.folder = Path(folder)
+        snapshot = load_snapshot(folder) if snapshots(folder) else None
+        self.traffic = _traffic(self.folder, snapshot, rows)
+        self.world = self.traffic.world()
+        schema = self.world.schema
+        models: dict[str, Model] = {SERVED: FMMLP(schema), "FTRL": FTRLProximal(schema), "AdPredictor": AdPredictor(schema)}
+        self.learners = {name: Learner(model, LiveFigures(schema)) for name, model in models.items()}
+        self.best = LiveFigures(schema)
+        self.names = load_names(folder, schema) or NameStore(schema)
+        self.rows = 0
+        self.stream_time: float | None = None
+        self._seconds = dict.fromkeys(self.learners, 0.0)
+        self._spoken_rows = 0
+        self._unnamed: list[pa.RecordBatch] = []
+        if snapshot is not None:
+            self._resume(snapshot)
+
+    def learn(self, records: pa.RecordBatch) -> None:
+        """Learn from impressions, each predicted first."""
+        batch = from_data(self.world.schema, records, labelled=True)
+        for name, (model, figures) in self.learners.items():
+            began = time.perf_counter()
+            predicted = model.learn(batch)
+            self._seconds[name] += time.perf_counter() - began
+            figures.add(batch, predicted)
+        self.best.add(batch, records.column("p_true").to_numpy())
+        self._unnamed.append(records)
+        self.rows += len(batch)
+        self.stream_time = float(batch.times[-1])
+
+    def point(self, rows_per_second: float, lag: float) -> dict[str, Any]:
+        """The figures of this moment, for the dashboard."""
+        learned, self._spoken_rows = self.rows - self._spoken_rows, self.rows
+        models = {}
+        for name, (_, figures) in self.learners.items():
+            models[name] = {**figures.figures(), "rows_per_second": round(learned / max(self._seconds[name], 1e-9))}
+            self._seconds[name] = 0.0
+        about = {"time": round(time.time(), 3), "rows": self.rows, "rows_per_second": round(rows_per_second), "lag": round(lag, 3)}
+        return about | {"stream_time": self.stream_time, "models": models, BEST: self.best.figures()}
+
+    def keep_names(self) -> None:
+        """Note the names of the features that came by since the last time."""
+        if self._unnamed:
+            self.names.add(pa.Table.from_batches(self._unnamed))
+            self._unnamed = []
+
+    def save(self) -> None:
+        """Write a snapshot of everything."""
+        self.keep_names()
+        self.names.save(self.folder)
+        parts = {_part(name): learner.model.state() for name, learner in self.learners.items() if name != SERVED}
+        figures = {name: learner.figures for name, learner in self.learners.items()} | {BEST: self.best}
+        parts |= {f"figures-{_part(name)}": own.state() for name, own in figures.items()}
+        facts = {"rows": self.rows, "traffic": msgspec.to_builtins(self.traffic), "stream_time": self.stream_time}
+        save(self.learners[SERVED].model, self.folder, facts, parts)
+
+    def _resume(self, snapshot: Snapshot) -> None:
+        for name, (model, figures) in self.learners.items():
+            model.load_state(snapshot.model.state() if name == SERVED else snapshot.parts[_part(name)])
+            figures.load_state(snapshot.parts[f"figures-{_part(name)}"])
+        self.best.load_state(snapshot.parts[f"figures-{BEST}"])
+        self.rows = self._spoken_rows = snapshot.facts["rows"]
+        self.stream_time = snapshot.facts["stream_time"]
+
+
+def _traffic(folder: Path, snapshot: Snapshot | None, rows: int | None) -> Traffic:
+    """The traffic asked for; that of the run, if it has begun."""
+    if snapshot is None:
+        return Traffic() if rows is None else Traffic(rows)
+    if "traffic" not in snapshot.facts:
+        raise InputError(f"{folder} holds a run of another command; choose another --out")
+    begun = msgspec.convert(snapshot.facts["traffic"], Traffic)
+    if rows not in (None, begun.rows):
+        raise InputError(f"{folder} was begun with --rows {begun.rows}, not {rows}; leave it out to go on, or choose another --out")
+    return begun
+
+
+def train_live(folder: str | Path, rows: int | None, rate: float, stopped: Callable[[float], bool]) -> None:
+    """Learn `rate` rows a second until the traffic ends, or `stopped` says so; publishes and writes figures on the way, and saves.
+
+    rows     of the traffic, as for `LiveTraining`
+    stopped  waits for some seconds and says whether it is time to stop; returns early then
+    """
+    training = LiveTraining(folder, rows)
+    publisher = Publisher(training.learners[SERVED].model, training.folder / PUBLISHED)  # type: ignore[arg-type]
+    curves = Curves(folder)
+    curves.rewind(training.rows)
+    publisher.publish()
+    began, start = time.monotonic(), training.rows
+    spoken_at, spoken_rows, saved_at = began, start, began
+    try:
+        for records in training.world.batches(CHUNK, start=start):
+            training.learn(records)
+            now = time.monotonic()
+            ahead = (training.rows - start) / rate - (now - began)
+            if now - spoken_at >= POINT_EVERY:
+                training.keep_names()
+                if training.rows // NAMES_EVERY > spoken_rows // NAMES_EVERY or spoken_rows == start:
+                    training.names.save(folder)
+                curves.append(training.point((training.rows - spoken_rows) / (now - spoken_at), max(0.0, -ahead)))
+                spoken_at, spoken_rows = now, training.rows
+            publisher.publish_when_due()
+            if now - saved_at >= SAVE_EVERY:
+                training.save()
+                saved_at = now
+            if stopped(max(0.0, ahead)):
+                return
+    finally:
+        training.save()
+        publisher.publish()
+
+
+def _part(name: str) -> str:
+    """A name as that of a file."""
+    return name.lower()

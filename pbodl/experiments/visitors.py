@@ -1,0 +1,87 @@
+"""Visitors of the server that `pbodl up` runs: a few requests a second, so that its answer times are seen under a load.
+
+What they ask for is made of values that the model has seen, as the server itself tells them.
+"""
+
+import json
+import random
+import threading
+import urllib.request
+from typing import Any
+
+RATE = 10.0  # requests a second
+CANDIDATES = 100
+PATIENCE = 2.0  # seconds for an answer
+Request = dict[str, Any]
+
+
+class Visitors:
+    """While in here, requests are sent to a server, as soon as it has a model."""
+
+    def __init__(self, url: str, rate: float = RATE) -> None:
+        self.url, self._rate = url, rate
+        self._example: Request | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._visit, daemon=True)
+
+    def __enter__(self) -> "Visitors":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def take_example(self) -> Request | None:
+        """A small request that the server answers, once; None before there is one, and afterwards."""
+        example, self._example = self._example, None
+        return example
+
+    def _visit(self) -> None:
+        known: dict[str, list[str]] = {}
+        groups: dict[str, str] = {}
+        while not known:
+            if self._stop.wait(0.25):
+                return
+            groups, known = self._ask_values()
+        # Two or three values of each group tell most, and fit on a line.
+        self._example = drawn(groups, {name: known[name] for name in _telling(groups, known)}, 3)
+        while not self._stop.wait(random.expovariate(self._rate)):
+            self._ask("/v1/score", drawn(groups, known, CANDIDATES))
+
+    def _ask_values(self) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """The group of every field, and its common values."""
+        model, features = self._ask("/v1/model"), self._ask("/v1/features")
+        if model is None or features is None:
+            return {}, {}
+        given = [field for field in model["schema"]["fields"] if field.get("derive") is None]
+        groups = {field["name"]: field.get("group", "context") for field in given}
+        return groups, {one["field"]: one["frequent"] for one in features["fields"] if one["frequent"] and one["field"] in groups}
+
+    def _ask(self, path: str, body: Request | None = None) -> Any:
+        """The server's answer; None if there is none, as while it starts and ends."""
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, content, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+                return json.load(response)
+        except (OSError, ValueError):
+            return None
+
+
+def drawn(groups: dict[str, str], known: dict[str, list[str]], candidates: int) -> Request:
+    """A request with values drawn from the known ones."""
+
+    def draw(wanted: str) -> dict[str, str]:
+        return {name: random.choice(values) for name, values in known.items() if groups[name] == wanted}
+
+    return {"user": draw("user"), "context": draw("context"), "candidates": [draw("ad") for _ in range(candidates)]}
+
+
+def _telling(groups: dict[str, str], known: dict[str, list[str]]) -> list[str]:
+    """Of every group the field, or of ads the two, with the most common values to choose from."""
+    chosen: list[str] = []
+    for group, most in (("user", 1), ("context", 1), ("ad", 2)):
+        names = [name for name in known if groups[name] == group]
+        chosen += sorted(names, key=lambda name: -len(known[name]))[:most]
+    return chosen

@@ -1,0 +1,77 @@
+"""What the dashboard shows of a model's features: the most uncertain ones, and what is common in each field.
+
+Read from a served version without copying its rows, in steps that let other threads answer requests meanwhile.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.errors import InputError
+from pbodl.serving.follower import Version
+from pbodl.serving.packed import COLUMN, unpack
+from pbodl.training.names import look_up
+
+UNCERTAIN = 10  # features shown
+FREQUENT = 12  # values of a field suggested
+LEAST = 20  # times that a feature must have come by: of those that came once, nobody can know much
+
+
+def features(version: Version, run: str | None) -> dict[str, Any]:
+    """The features of a version as plain data; `run` is the folder in which their names may be."""
+    table, schema = version.table, version.model.schema
+    left, counts, keys = variance_left(version), table.count, table.keys
+    seen = np.flatnonzero(counts >= LEAST)
+    # To three digits: of features that are equally unknown, the frequent ones are of more interest.
+    uncertain = seen[np.lexsort((-counts[seen].astype(np.int64), -left[seen].round(3)))[:UNCERTAIN]]
+    by_field = [np.flatnonzero(table.field == place) for place in range(len(schema.fields))]
+    frequent = [_most(rows, counts) for rows in by_field]
+    names = _names(run, keys[np.concatenate([uncertain, *frequent])])
+    lines = [
+        {
+            "field": schema.fields[table.field[row]].name,
+            "value": names.get(int(keys[row])),
+            "key": f"{int(keys[row]):016x}",
+            "count": int(counts[row]),
+            "variance_left": round(float(left[row]), 4),
+        }
+        for row in uncertain
+    ]
+    fields = [
+        {
+            "field": field.name,
+            "features": len(rows),
+            "variance_left": round(float(left[rows].mean()), 4) if len(rows) else None,
+            "frequent": [names[int(key)] for key in keys[often] if int(key) in names],
+        }
+        for field, rows, often in zip(schema.fields, by_field, frequent, strict=True)
+    ]
+    return {"model": version.number, "features": int(table.size), "uncertain": lines, "fields": fields}
+
+
+def variance_left(version: Version) -> NDArray[np.float64]:
+    """What is left of each feature's prior variance, the mean over its weights, after forgetting: 1 knows nothing, 0 everything."""
+    table, model = version.table, version.model
+    columns, prior, fields = unpack(table.column(COLUMN), table.layout), model.row_prior, table.field
+    kept = np.ones((table.size, 1))
+    if model.forgetting.half_life:
+        kept = 2.0 ** (-np.maximum(model.clock - table.last_seen, 0.0) / model.forgetting.half_life)[:, None]
+    parts = [columns["variance"] / prior.variance[fields, None]]
+    if table.layout.linear:
+        parts.append(columns["linear_variance"] / prior.linear_variance[fields, None])
+    # In precisions: 1/left' = 1 + kept (1/left - 1).
+    total = sum((part / (kept + (1.0 - kept) * part)).sum(axis=1) for part in parts)
+    return total / sum(part.shape[1] for part in parts)
+
+
+def _most(rows: NDArray[np.int64], counts: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The most frequent of some rows, in order."""
+    return rows[np.argsort(-counts[rows].astype(np.int64), kind="stable")[:FREQUENT]]
+
+
+def _names(run: str | None, keys: NDArray[np.uint64]) -> dict[int, str]:
+    try:
+        return {} if run is None or "://" in run else look_up(run, keys)
+    except InputError:
+        return {}  # a dashboard without names is better than none

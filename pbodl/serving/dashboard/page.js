@@ -1,0 +1,209 @@
+// The page's life: every second it asks for what is new, and shows it; while nobody looks, it rests.
+
+import { Problem, ask, hasToken, keepToken, tokenWanted } from "./ask.js";
+import { LineChart, element, histogram, short } from "./charts.js";
+import { ScoreForm } from "./form.js";
+
+const MOST_POINTS = 1500;
+const QUIET_AFTER = 12; // seconds without a new point
+const find = (id) => document.getElementById(id);
+const say = (id, text) => { if (find(id).textContent !== text) find(id).textContent = text; };
+const whole = (number) => Math.round(number).toLocaleString("en");
+
+const charts = {
+  auc: new LineChart(find("auc"), { name: "AUC", digits: 4 }),
+  log_loss: new LineChart(find("log_loss"), { name: "Log loss", digits: 4 }),
+  ne: new LineChart(find("ne"), { name: "Normalised entropy", digits: 4 }),
+  calibration: new LineChart(find("calibration"), { name: "Calibration", digits: 3, ideal: 1 }),
+};
+const newAds = new LineChart(find("new_ads"), { name: "AUC on new ads", digits: 4 });
+const speed = new LineChart(find("speed"), { name: "Rows a second", digits: 0, from: 0 });
+const form = new ScoreForm((problem) => wantToken(problem));
+const hidden = new Set();
+let points = [], last = 0, names = [], ages = null, ticks = 0, times = [];
+
+const span = () => document.querySelector("input[name=span]:checked").value;
+for (const input of document.querySelectorAll("input[name=span]")) input.addEventListener("change", showCurves);
+
+async function takeCurves() {
+  const told = await (await ask(`/v1/curves?after=${last}`)).json();
+  if (told.last < last) points = [];
+  last = told.last;
+  for (const point of told.points) {
+    while (points.length && points.at(-1).rows >= point.rows) points.pop(); // the trainer went on from a snapshot
+    points.push(point);
+  }
+  if (points.length > MOST_POINTS) points = points.filter((_, place) => place % 2 === 0 || place > points.length * 0.75);
+  if (told.points.length || ticks === 0) showCurves();
+  const now = points.at(-1);
+  find("no-curves").hidden = find("curves").hidden = false;
+  find("no-curves").hidden = Boolean(now);
+  find("curves").hidden = !now;
+  if (!now) say("no-curves", "No live figures yet: no trainer has written any into this run. With a trainer beside the server, such as that of `pbodl up`, the curves appear here within seconds.");
+  return now ? told.now - now.time : null;
+}
+
+function series(value) {
+  return names.map((name, colour) => ({ name, colour, points: points.map((point) => [point.rows, value(point.models[name] ?? {})]) }))
+    .filter((one) => !hidden.has(one.name));
+}
+
+function showCurves() {
+  const now = points.at(-1);
+  if (!now) return;
+  const found = Object.keys(now.models);
+  if (found.join() !== names.join()) { names = found; showLegend(); }
+  const kind = span(), rows = now.models[names[0]]?.window?.rows;
+  if (rows) say("window-name", `last ${whole(rows)} rows`);
+  for (const [figure, chart] of Object.entries(charts)) chart.show(series((model) => model[kind]?.[figure]));
+  newAds.show(series((model) => model[kind]?.new_ads?.auc), "No ad counts as new before the stream is a day old.");
+  speed.show([{ name: "the stream", colour: 0, points: points.map((point) => [point.rows, point.rows_per_second]) }]);
+  say("rate", whole(now.rows_per_second));
+  const behind = now.lag ?? null;
+  say("lag", behind === null ? "–" : behind < 1 ? "under 1 s" : duration(behind));
+  if (now.stream_time) say("rows-note", `to ${new Date(now.stream_time * 1000).toISOString().slice(0, 16).replace("T", ", ")} of the stream`);
+  showStanding(now, kind);
+}
+
+function showLegend() {
+  find("legend").replaceChildren(...names.map((name, colour) => {
+    const button = element("button", { type: "button", class: `s${colour % 6}`, "aria-pressed": String(!hidden.has(name)) }, element("i"), name);
+    button.addEventListener("click", () => {
+      if (!hidden.delete(name)) hidden.add(name);
+      button.setAttribute("aria-pressed", String(!hidden.has(name)));
+      showCurves();
+    });
+    return button;
+  }));
+}
+
+function showStanding(point, kind) {
+  const columns = [["AUC", (f) => f.auc, 4, Math.max], ["Log loss", (f) => f.log_loss, 4, Math.min], ["NE", (f) => f.ne, 4, Math.min],
+    ["Calibration", (f) => f.calibration, 3], ["New ads: AUC", (f) => f.new_ads?.auc, 4, Math.max], ["Log loss", (f) => f.new_ads?.log_loss, 4, Math.min]];
+  const head = element("tr", {}, element("th", { scope: "col" }, "Model"), ...columns.map(([name]) => element("th", { scope: "col" }, name)), element("th", { scope: "col" }, "Learns, rows/s"));
+  const best = columns.map(([, value, , choose]) => choose && choose(...names.map((name) => value(point.models[name][kind])).filter(Number.isFinite)));
+  const line = (name, figures, rate, sign, truth) => element("tr", { class: truth ? "truth" : sign }, element("th", { scope: "row" }, truth ? null : element("i"), name),
+    ...columns.map(([, value, digits], place) => {
+      const shown = value(figures);
+      return element("td", { class: !truth && names.length > 1 && shown === best[place] ? "best" : null }, Number.isFinite(shown) ? shown.toFixed(digits) : "–");
+    }), element("td", {}, rate ? short(rate) : ""));
+  const lines = names.map((name, colour) => line(name, point.models[name][kind], point.models[name].rows_per_second, `s${colour % 6}`));
+  if (point.best) lines.push(line("the truth itself", point.best[kind], null, null, true));
+  find("standing").replaceChildren(find("standing").caption, element("thead", {}, head), element("tbody", {}, ...lines));
+  find("standing-card").hidden = false;
+}
+
+async function takeModel() {
+  const model = await (await ask("/v1/model")).json();
+  ages = { at: performance.now(), age: model.age };
+  say("kind", model.kind);
+  say("version", whole(model.version));
+  say("version-note", `${short(model.features)} features`);
+  say("rows", short(model.rows_learned));
+  find("rows").title = `${whole(model.rows_learned)} rows`;
+  form.describe(model);
+}
+
+async function takeMetrics() {
+  const text = await (await ask("/metrics")).text(), found = [...text.matchAll(/^pbodl_request_seconds_bucket\{le="([^"]+)"\} (\S+)$/gm)];
+  const upper = found.map(([, le]) => Number(le.replace("+Inf", "Infinity"))), sums = found.map(([, , sum]) => Number(sum));
+  const counts = sums.map((sum, place) => sum - (sums[place - 1] ?? 0)), total = sums.at(-1) ?? 0;
+  times.push({ at: performance.now(), sums });
+  while (times.length > 1 && performance.now() - times[1].at > 60000) times.shift();
+  const before = times[0].sums, minute = performance.now() - times[0].at > 55000 && total > (before.at(-1) ?? 0) && total >= before.at(-1);
+  const recent = minute ? sums.map((sum, place) => sum - before[place]) : sums;
+  say("p99", total ? milliseconds(quantile(upper, recent, 0.99)) : "–");
+  say("p99-note", total ? (minute ? "in the last minute" : "since the server's start") : "no request yet");
+  say("latency-note", total ? `${short(total)} requests; half within ${milliseconds(quantile(upper, sums, 0.5))}, 99 % within ${milliseconds(quantile(upper, sums, 0.99))}` : "");
+  const first = counts.findIndex(Boolean), end = counts.findLastIndex(Boolean) + 1;
+  const bars = counts.map((count, place) => {
+    const below = place ? upper[place - 1] * 1000 : 0, share = (100 * count) / total;
+    const label = Number.isFinite(upper[place]) ? `${+(upper[place] * 1000).toPrecision(3)}` : "more";
+    return { count, label, share: share >= 1 ? `${Math.round(share)} %` : "<1 %", title: `${+below.toPrecision(3)} to ${label} ms: ${whole(count)} requests, ${share.toPrecision(2)} %` };
+  }).slice(Math.max(0, first - 1), end + 1);
+  if (bars.length) bars.at(-1).label += bars.at(-1).label === "more" ? "" : " ms";
+  histogram(find("latency"), bars, `Histogram of answer times: ${find("latency-note").textContent}`, "No request has been scored yet. The form below sends one.");
+}
+
+function quantile(upper, sums, share) {
+  const wanted = share * sums.at(-1), place = sums.findIndex((sum) => sum >= wanted), low = upper[place - 1] ?? 0;
+  const before = sums[place - 1] ?? 0, high = Number.isFinite(upper[place]) ? upper[place] : low;
+  return low + ((high - low) * (wanted - before)) / (sums[place] - before || 1);
+}
+
+async function takeFeatures() {
+  const told = await (await ask("/v1/features")).json();
+  form.suggest(told.fields);
+  const lines = told.uncertain.map((one) => {
+    const bar = element("i"), name = one.value === null ? `${one.field} #${one.key.slice(0, 8)}` : `${one.field}=${one.value}`;
+    bar.style.width = `${100 * Math.min(1, one.variance_left)}%`;
+    return element("tr", {}, element("th", { scope: "row", title: name }, name), element("td", {}, whole(one.count)),
+      element("td", {}, `${Math.round(100 * one.variance_left)} %`, element("span", { class: "meter", "aria-hidden": "true" }, bar)));
+  });
+  const head = element("tr", {}, ...["Feature", "Seen", "Left"].map((name) => element("th", { scope: "col" }, name)));
+  find("uncertain").hidden = !lines.length;
+  find("no-uncertain").hidden = Boolean(lines.length);
+  say("no-uncertain", "No feature has been seen twenty times yet.");
+  find("uncertain").replaceChildren(find("uncertain").caption, element("thead", {}, head), element("tbody", {}, ...lines));
+}
+
+const milliseconds = (seconds) => `${(1000 * seconds).toPrecision(2)} ms`;
+const duration = (seconds) => (seconds < 90 ? `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min`
+  : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`);
+
+function status(state, text) {
+  find("status").dataset.state = state;
+  say("status", text);
+}
+
+function wantToken(problem) {
+  keepToken(null);
+  find("token").hidden = false;
+  find("content").hidden = true;
+  status("waiting", "a token is needed");
+  find("token-error").hidden = !problem;
+  say("token-error", problem ? "This is not the server's token." : "");
+  find("token-text").focus();
+}
+
+find("token").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  keepToken(find("token-text").value.trim());
+  try {
+    await ask("/v1/curves?after=0");
+    find("token").hidden = true;
+    find("content").hidden = false;
+    ticks = 0;
+  } catch (problem) {
+    if (problem.status === 401) wantToken(problem);
+  }
+});
+
+async function tick() {
+  if (document.hidden || !hasToken()) return;
+  const quiet = await takeCurves();
+  if (ticks % 2 === 0) await takeModel();
+  if (ticks % 2 === 0) await takeMetrics();
+  if (ticks % 10 === 0 || (ticks < 20 && !find("no-uncertain").hidden)) await takeFeatures();
+  if (ages) say("age", duration(ages.age + (performance.now() - ages.at) / 1000));
+  if (quiet === null) status("live", "serving; no trainer");
+  else if (quiet > QUIET_AFTER) status("waiting", `no new figures for ${duration(quiet)}`);
+  else status("live", "live");
+  ticks++;
+}
+
+async function live() {
+  try {
+    await tick();
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    if (problem.status === 401) wantToken(problem);
+    else if (problem.status === 503) status("waiting", "waiting for the first model");
+    else status("lost", problem.status ? problem.message : "the server does not answer");
+  } finally {
+    setTimeout(live, 1000);
+  }
+}
+
+if (tokenWanted && !hasToken()) wantToken(null);
+live();

@@ -1,0 +1,106 @@
+"""The dashboard's routes: the page, its files, and the two answers that only it asks for.
+
+    GET /                   the page; what it shows comes from /v1/model, /metrics, /v1/score and these:
+    GET /v1/curves?after=n  the trainer's live figures since point n
+    GET /v1/features        the most uncertain features, and the common values of each field
+
+The page itself wants no token; it asks the person for it.
+"""
+
+import asyncio
+import hashlib
+import time
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pbodl.serving.dashboard.features import features
+from pbodl.serving.wire import JSON, RequestError
+from pbodl.streaming.curves import CurveReader, number
+
+if TYPE_CHECKING:
+    from pbodl.serving.http import Service
+
+FEATURES_EVERY = 5.0  # seconds that an answer about the features is given again
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def routes(service: "Service") -> list[Route]:
+    """The pages of the dashboard."""
+    dashboard = Dashboard(service)
+    static = [Route(f"/dashboard/{name}", dashboard.file) for name in dashboard.files]
+    return [
+        Route("/", dashboard.page),
+        Route("/v1/curves", service.guarded(dashboard.curves)),
+        Route("/v1/features", service.guarded(dashboard.features)),
+        *static,
+    ]
+
+
+class Dashboard:
+    """Answers for the dashboard of a service."""
+
+    def __init__(self, service: "Service") -> None:
+        self._service = service
+        local = service.run is not None and "://" not in service.run
+        self._reader = CurveReader(service.run) if local and service.run is not None else None
+        folder = files(__package__)
+        self._shell = Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
+        self.files = {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith(tuple(TYPES))}
+        self._features: tuple[float, bytes] = (float("-inf"), b"")
+        self._asked = asyncio.Lock()
+
+    async def page(self, request: Request) -> Response:
+        predictor = self._service.source.predictor
+        token = self._service.token.asked_for
+        about = {"kind": "", "version": "–", "rows": "–", "token": "required" if token else "none"}
+        if predictor is not None and not token:
+            version = predictor.version
+            about |= {"kind": version.model.kind, "version": f"{version.number:,}", "rows": f"{version.counters['rows_learned']:,}"}
+        return _answer(request, self._shell.substitute(about).encode(), "text/html")
+
+    async def file(self, request: Request) -> Response:
+        name = request.url.path.rpartition("/")[2]
+        return _answer(request, self.files[name], TYPES[name[name.rindex(".") :]])
+
+    async def curves(self, request: Request) -> Response:
+        given = request.query_params.get("after", "0")
+        if not given.isdecimal() or len(given) > 18:
+            raise RequestError(422, "invalid", f"after is {given!r}; it must be the number of a point, 0 or more", "after")
+        lines = [] if self._reader is None else self._reader.lines()
+        last = number(lines[-1]) if lines else 0
+        # After a number that was never given, the run was begun anew: all points are new then.
+        fresh = [line for line in lines if number(line) > int(given)] if int(given) <= last else lines
+        body = b'{"now": %.3f, "last": %d, "points": [%s]}' % (time.time(), last, b",".join(line.rstrip() for line in fresh))
+        return Response(body, media_type=JSON)
+
+    async def features(self, request: Request) -> Response:
+        predictor = self._service.source.predictor
+        if predictor is None:
+            raise RequestError(503, "not_ready", "no model is loaded yet; try again in a moment", headers={"Retry-After": "1"})
+        async with self._asked:
+            made_at, body = self._features
+            if time.monotonic() - made_at > FEATURES_EVERY:
+                told: Any = await asyncio.to_thread(features, predictor.version, self._service.run)
+                body = msgspec.json.encode(told)
+                self._features = (time.monotonic(), body)
+        return Response(body, media_type=JSON)
+
+
+def _answer(request: Request, content: bytes, media_type: str) -> Response:
+    tag = f'"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={"ETag": tag, **HEADERS})
+    return Response(content, headers={"ETag": tag, **HEADERS}, media_type=media_type)
