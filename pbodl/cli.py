@@ -273,7 +273,7 @@ def serve(
     from pbodl.serving.server import serve as serve_run
 
     limits = Limits(max_body, max_candidates, max_concurrent, max_waiting, timeout)
-    serve_run(Settings(run, host, port, workers, token_file, limits), lambda text: console.print(escape(text)))
+    serve_run(Settings(run, host, port, workers, token_file, limits), lambda text: console.print(escape(text), soft_wrap=True))
 
 
 @app.command()

@@ -130,7 +130,10 @@ class _Supervisor:
         self._started_at = time.monotonic()
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(self._settings, self._listening, theirs), name="pbodl-worker")
+        # Before there is a model, one worker says so; who joins later answers when it has it, and leaves requests to the others.
+        at_once = not self._workers and self._follower.version is None
+        arguments = (self._settings, self._listening, theirs, self._memory, at_once)
+        process = context.Process(target=_work, args=arguments, name="pbodl-worker")
         process.start()
         theirs.close()
         self._workers[process] = Worker(ours)
@@ -183,13 +186,15 @@ class _signals:
             signal.signal(number, handler)
 
 
-def _work(settings: Settings, listening: socket.socket, follower: Connection) -> None:
-    """A worker process."""
+def _work(settings: Settings, listening: socket.socket, follower: Connection, memory: str, at_once: bool) -> None:
+    """A worker process; it answers at once, or when it has a model."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     warnings.simplefilter("default")
     # The web server handles the signals while it runs, and then raises them again for those who were there before.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source = Announced(follower)
+    if not at_once:
+        source.changed.wait()
     service = Service(source, settings.limits, Token.from_file(settings.token_file), settings.run)
     config = uvicorn.Config(
         service, log_config=None, access_log=False, server_header=False, lifespan="on", timeout_graceful_shutdown=int(GRACE)
@@ -199,6 +204,7 @@ def _work(settings: Settings, listening: socket.socket, follower: Connection) ->
     def leave() -> None:
         source.gone.wait()
         server.should_exit = True
+        shutil.rmtree(memory, ignore_errors=True)  # what is mapped stays; the follower may have been killed
 
     threading.Thread(target=leave, daemon=True).start()
     server.run(sockets=[listening])

@@ -63,6 +63,7 @@ class Announced:
     def __init__(self, follower: Connection) -> None:
         self.predictor: Predictor | None = None
         self.troubles = {"damaged": 0, "missing": 0}
+        self.changed = threading.Event()  # there is a predictor, or the follower is gone
         self.gone = threading.Event()  # the follower is
         self._follower = follower
         self._mapped: dict[str, NDArray] = {}
@@ -75,8 +76,10 @@ class Announced:
         try:
             while True:
                 self._take(msgspec.msgpack.decode(self._follower.recv_bytes(), type=Announcement))
+                self.changed.set()
         except (EOFError, OSError):
             self.gone.set()
+            self.changed.set()
 
     def _take(self, told: Announcement) -> None:
         self.troubles = told.troubles

@@ -1,0 +1,67 @@
+"""Real servers: `pbodl serve` in processes of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import psutil
+
+PATIENCE = 300.0  # seconds; a busy machine takes its time
+
+
+def until(happened: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, f"{what} did not happen within {PATIENCE:g} s"
+        time.sleep(0.02)
+
+
+class ServerProcess:
+    """A server of a run, ready; killed with all its workers at the end."""
+
+    def __init__(self, run: Path, *options: str) -> None:
+        with tempfile.NamedTemporaryFile(prefix="pbodl-test-", suffix=".log", delete=False) as log:
+            self._log = Path(log.name)
+            command = [sys.executable, "-m", "pbodl.cli", "serve", str(run), "--port", "0", *options]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.url = ""
+
+    def __enter__(self) -> "ServerProcess":
+        until(lambda: "listening on" in self.log() or self.process.poll() is not None, "listening")
+        assert self.process.poll() is None, self.log()
+        self.url = re.findall(r"listening on (\S+)", self.log())[0]
+        with httpx.Client(base_url=self.url, timeout=PATIENCE) as client:
+            until(lambda: client.get("/readyz").status_code == 200, "being ready")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in [*self.children(), psutil.Process(self.process.pid)] if self.process.poll() is None else []:
+            process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self._log.unlink()
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+    def workers(self) -> list[psutil.Process]:
+        alive = [child for child in self.children() if child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in alive if "spawn_main" in " ".join(child.cmdline())]
+
+    def shared_files(self) -> list[set[str]]:
+        """The memory files that each worker maps."""
+        return [set(re.findall(r"\S*/pbodl-serve-\S+", Path(f"/proc/{worker.pid}/maps").read_text())) for worker in self.workers()]
+
+
+def memory_folders() -> set[str]:
+    """The folders of servers in the system's memory."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith("pbodl-serve-")}

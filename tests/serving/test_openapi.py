@@ -1,0 +1,66 @@
+"""The OpenAPI document is true: whatever schemathesis makes of it, the server's answers are the documented ones."""
+
+import msgspec
+import pytest
+import schemathesis
+from hypothesis import reject, settings
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    positive_data_acceptance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from pbodl.serving.http import Service
+from pbodl.serving.limits import Limits, Token
+from pbodl.serving.openapi import document
+from pbodl.serving.predictor import Predictor
+from pbodl.serving.source import Fixed
+from pbodl.serving.wire import MSGPACK
+from tests.click_log import PLAIN, RICH
+from tests.serving.services import trained
+
+SERVICE = Service(Fixed(Predictor.of(trained())), Limits(candidates=50))
+schema = schemathesis.openapi.from_asgi("/openapi.json", SERVICE)
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    positive_data_acceptance,
+]
+
+
+@schemathesis.serializer(*MSGPACK)
+def to_msgpack(ctx, value):
+    try:
+        return msgspec.msgpack.encode(value)
+    except OverflowError:  # msgpack has no integers above 64 bits
+        reject()
+
+
+@schemathesis.deserializer(*MSGPACK)
+def from_msgpack(ctx, response):
+    return msgspec.msgpack.decode(response.content)
+
+
+@schema.parametrize()
+@settings(max_examples=25)
+def test_answers_are_as_documented(case):
+    case.call_and_validate(checks=CHECKS)
+
+
+@pytest.mark.parametrize("model", [None, PLAIN, RICH])
+@pytest.mark.parametrize("token", [None, "secret"])
+def test_every_document_is_complete(model, token):
+    told = document(model, Limits(), Token(token).asked_for)
+    assert told["openapi"].startswith("3.1")
+    assert set(told["paths"]) == {"/v1/score", "/v1/model", "/healthz", "/readyz", "/metrics"}
+    asks = [operation for path in told["paths"].values() for operation in path.values() if "401" in operation["responses"]]
+    assert len(asks) == (0 if token is None else 3)
+    if model is not None:
+        candidate = told["components"]["schemas"]["Candidate"]
+        assert set(candidate["properties"]) == {field.name for field in model.fields if field.group == "ad"}
+        assert candidate["additionalProperties"] is False
