@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl.data.schema import Field
 from pbodl.errors import InputError
 from pbodl.serving.follower import Version
 from pbodl.serving.packed import COLUMN, unpack
-from pbodl.training.names import look_up
+from pbodl.training.names import MISSING, look_up
 
 UNCERTAIN = 10  # features shown
 FREQUENT = 12  # values of a field suggested
@@ -43,7 +44,7 @@ def features(version: Version, run: str | None) -> dict[str, Any]:
             "field": field.name,
             "features": len(rows),
             "variance_left": round(float(left[rows].mean()), 4) if len(rows) else None,
-            "frequent": [names[int(key)] for key in keys[often] if int(key) in names],
+            "frequent": _values(field, [names.get(int(key)) for key in keys[often]]),
         }
         for field, rows, often in zip(schema.fields, by_field, frequent, strict=True)
     ]
@@ -68,6 +69,11 @@ def variance_left(version: Version) -> NDArray[np.float64]:
 def _most(rows: NDArray[np.int64], counts: NDArray[np.uint32]) -> NDArray[np.int64]:
     """The most frequent of some rows, in order."""
     return rows[np.argsort(-counts[rows].astype(np.int64), kind="stable")[:FREQUENT]]
+
+
+def _values(field: Field, names: list[str | None]) -> list[str]:
+    """Those of a field's names that are values to ask for: not what stands for a missing one, or for a range of numbers."""
+    return [] if field.kind == "number" else [name for name in names if name not in (None, MISSING)]  # type: ignore[misc]
 
 
 def _names(run: str | None, keys: NDArray[np.uint64]) -> dict[int, str]:
