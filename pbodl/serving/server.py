@@ -35,6 +35,8 @@ from pbodl.serving.source import POLL_EVERY
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 GRACE = 10.0  # seconds that requests under way have to finish
+SWITCH = 0.0005  # seconds that the thread which takes in a new version may make a request wait
+KEEP_ALIVE = 75  # seconds that a connection may be idle: longer than clients keep theirs, or some of their requests would be lost
 PAUSE = 1.0  # seconds between the starts of a worker that dies at once
 logger = logging.getLogger("pbodl.serving")
 
@@ -192,13 +194,15 @@ def _work(settings: Settings, listening: socket.socket, follower: Connection, me
     warnings.simplefilter("default")
     # The web server handles the signals while it runs, and then raises them again for those who were there before.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.setswitchinterval(SWITCH)
     source = Announced(follower)
     if not at_once:
         source.changed.wait()
     service = Service(source, settings.limits, Token.from_file(settings.token_file), settings.run)
     config = uvicorn.Config(
-        service, log_config=None, access_log=False, server_header=False, lifespan="on", timeout_graceful_shutdown=int(GRACE)
-    )
+        service, log_config=None, access_log=False, server_header=False, lifespan="on",
+        timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=int(GRACE),
+    )  # fmt: skip
     server = uvicorn.Server(config)
 
     def leave() -> None:
