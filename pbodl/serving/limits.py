@@ -32,6 +32,11 @@ class Limits(msgspec.Struct, frozen=True):
     waiting: int = 64
     patience: float = 5.0
 
+    def __post_init__(self) -> None:
+        for name, least in (("body", 1), ("candidates", 1), ("concurrent", 1), ("waiting", 0), ("patience", 0.001)):
+            if not getattr(self, name) >= least:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+
 
 class Gate:
     """Lets in so many requests at a time, and lets so many wait."""

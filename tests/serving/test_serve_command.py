@@ -1,0 +1,63 @@
+"""`pbodl serve` as a person meets it when something is wrong: prose, and exit code 2."""
+
+import socket
+import sys
+
+import pytest
+
+import pbodl
+from pbodl.cli import main
+from tests.click_log import PLAIN
+
+
+@pytest.fixture
+def serve(capsys, monkeypatch):
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["pbodl", "serve", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return int(end.value.code or 0), " ".join(capsys.readouterr().err.split())
+
+    return run
+
+
+def test_a_folder_that_is_not_there(serve, tmp_path):
+    code, told = serve(str(tmp_path / "none"))
+    assert code == 2
+    assert "there is no folder" in told
+    assert "pbodl train --out" in told
+
+
+def test_a_port_in_use(serve, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, told = serve(str(tmp_path), "--port", str(taken.getsockname()[1]))
+    assert code == 2
+    assert "cannot listen on 127.0.0.1" in told
+    assert "--port" in told
+
+
+def test_settings_that_cannot_be(serve, tmp_path):
+    for options, words in (
+        (("--workers", "0"), "workers is 0"),
+        (("--max-candidates", "0"), "candidates is 0"),
+        (("--max-body", "-1"), "body is -1"),
+        (("--timeout", "0"), "patience is 0"),
+        (("--token-file", str(tmp_path / "none")), "token file"),
+    ):
+        code, told = serve(str(tmp_path), "--port", "0", *options)
+        assert code == 2
+        assert words in told
+
+
+def test_a_baseline_cannot_be_served(serve, tmp_path):
+    pbodl.FTRLProximal(PLAIN).save(tmp_path)
+    code, told = serve(str(tmp_path), "--port", "0")
+    assert code == 2
+    assert "a 'ftrl' model cannot be served" in told
+    assert "fm-mlp" in told
+
+
+def test_an_address_that_is_none(serve):
+    code, told = serve("nowhere://x", "--port", "0")
+    assert code == 2
+    assert "nowhere://x" in told
