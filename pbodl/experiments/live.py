@@ -33,7 +33,7 @@ from pbodl.serving.server import Settings as Serving
 from pbodl.serving.server import serve
 
 HOST = "127.0.0.1"
-NICE = 10  # the server goes first
+NICE = 5  # the server goes first
 GRACE = 30.0  # seconds for saving and for requests under way
 LOCK = ".lock"
 

@@ -69,6 +69,7 @@ class LiveTraining:
         self.stream_time: float | None = None
         self._seconds = dict.fromkeys(self.learners, 0.0)
         self._spoken_rows = 0
+        self._newest: pa.RecordBatch | None = None
         self._unnamed: list[pa.RecordBatch] = []
         if snapshot is not None:
             self._resume(snapshot)
@@ -85,6 +86,7 @@ class LiveTraining:
         self._unnamed.append(records)
         self.rows += len(batch)
         self.stream_time = float(batch.times[-1])
+        self._newest = records.slice(len(records) - 1)
 
     def point(self, rows_per_second: float, lag: float) -> dict[str, Any]:
         """The figures of this moment, for the dashboard."""
@@ -93,8 +95,14 @@ class LiveTraining:
         for name, (_, figures) in self.learners.items():
             models[name] = {**figures.figures(), "rows_per_second": round(learned / max(self._seconds[name], 1e-9))}
             self._seconds[name] = 0.0
-        about = {"time": round(time.time(), 3), "rows": self.rows, "rows_per_second": round(rows_per_second), "lag": round(lag, 3)}
-        return about | {"stream_time": self.stream_time, "models": models, BEST: self.best.figures()}
+        about: dict[str, Any] = {"time": round(time.time(), 3), "rows": self.rows, "rows_per_second": round(rows_per_second), "lag": round(lag, 3)}
+        about |= {"stream_time": self.stream_time, "models": models, BEST: self.best.figures()}
+        return about if self._newest is None else about | {"example": self._newest.select(self._asked_for()).to_pylist()[0]}
+
+    def _asked_for(self) -> list[str]:
+        """The columns that a request gives."""
+        schema = self.world.schema
+        return [field.name for field in schema.fields if field.derive is None] + [str(schema.time)]
 
     def keep_names(self) -> None:
         """Note the names of the features that came by since the last time."""

@@ -40,12 +40,13 @@ class Visitors:
     def _visit(self) -> None:
         known: dict[str, list[str]] = {}
         groups: dict[str, str] = {}
-        while not known:
+        rows: list[dict[str, Any]] = []
+        while not known or len(rows) < 2:
             if self._stop.wait(0.25):
                 return
             groups, known = self._ask_values()
-        # Two or three values of each group tell most, and fit on a line.
-        self._example = drawn(groups, {name: known[name] for name in _telling(groups, known)}, 3)
+            rows = [point["example"] for point in (self._ask("/v1/curves") or {"points": []})["points"]]
+        self._example = combined(groups, rows[-2:])
         while not self._stop.wait(random.expovariate(self._rate)):
             self._ask("/v1/score", drawn(groups, known, CANDIDATES))
 
@@ -78,10 +79,11 @@ def drawn(groups: dict[str, str], known: dict[str, list[str]], candidates: int) 
     return {"user": draw("user"), "context": draw("context"), "candidates": [draw("ad") for _ in range(candidates)]}
 
 
-def _telling(groups: dict[str, str], known: dict[str, list[str]]) -> list[str]:
-    """Of every group the field, or of ads the two, with the most common values to choose from."""
-    chosen: list[str] = []
-    for group, most in (("user", 1), ("context", 1), ("ad", 2)):
-        names = [name for name in known if groups[name] == group]
-        chosen += sorted(names, key=lambda name: -len(known[name]))[:most]
-    return chosen
+def combined(groups: dict[str, str], rows: list[dict[str, Any]]) -> Request:
+    """A request for the ads of some rows, shown to the user and in the context of the last."""
+
+    def part(row: dict[str, Any], *wanted: str) -> dict[str, Any]:
+        return {name: value for name, value in row.items() if groups.get(name, "context") in wanted}
+
+    last = rows[-1]
+    return {"user": part(last, "user"), "context": part(last, "context"), "candidates": [part(row, "ad") for row in rows]}

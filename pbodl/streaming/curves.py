@@ -10,6 +10,7 @@ A point is plain data, one line of JSON:
     stream_time      of the newest row learned, seconds since 1970, if the stream tells the time
     models           by name: {"progressive": figures, "window": figures, "rows_per_second": of learning alone}
     best             figures of the true click probabilities, where they are known: no model can do better
+    example          values of a row that came by, by column: something to fill a form with
 
 Figures are those of `LiveFigures`. Whatever is missing, or None, is not shown. The file stays small: when it has twice the points
 that it should have, every second one is dropped, but for the newest.

@@ -76,6 +76,8 @@ def test_points_of_the_curve(tmp_path, monkeypatch):
     figures = points[-1]["models"][SERVED]
     assert figures["window"]["rows"] == figures["progressive"]["rows"] == 3 * CHUNK and 0.4 < figures["window"]["auc"] < 0.9
     assert points[-1]["best"]["window"]["auc"] > figures["window"]["auc"]
+    example = points[-1]["example"]
+    assert {"C14", "device_id", "site_id", "time"} < set(example) and not {"click", "p_true", "hour"} & set(example)
     # A trainer that was killed after its last snapshot writes these points once more, not twice.
     (tmp_path / "curves.jsonl").open("a").write(json.dumps({"n": 4, "rows": 9 * CHUNK}) + "\n")
     train_live(tmp_path, ROWS, 1e9, stop_after(1))

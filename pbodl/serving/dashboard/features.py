@@ -73,7 +73,7 @@ def _most(rows: NDArray[np.int64], counts: NDArray[np.uint32]) -> NDArray[np.int
 
 def _values(field: Field, names: list[str | None]) -> list[str]:
     """Those of a field's names that are values to ask for: not what stands for a missing one, or for a range of numbers."""
-    return [] if field.kind == "number" else [name for name in names if name not in (None, MISSING)]  # type: ignore[misc]
+    return [] if field.kind == "number" else [name for name in names if name is not None and name != MISSING]
 
 
 def _names(run: str | None, keys: NDArray[np.uint64]) -> dict[int, str]:

@@ -7,11 +7,11 @@ const MOST_ADS = 8;
 const NEVER_SEEN = "a-new-ad";
 const GROUPS = { user: "The user", context: "Where and when" };
 const find = (id) => document.getElementById(id);
-const any = (list) => list[Math.floor(Math.random() ** 2 * list.length)]; // the first are the most common
+const any = (list) => list[Math.floor(Math.random() ** 2 * list.length)]; // the first more often
 
 export class ScoreForm {
   constructor(onProblem) {
-    Object.assign(this, { onProblem, schema: null, fields: { user: [], context: [], ad: [] }, common: {}, ads: 0, touched: false });
+    Object.assign(this, { onProblem, schema: null, fields: { user: [], context: [], ad: [] }, common: {}, examples: [], ads: 0, touched: false });
     find("form").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     find("form").addEventListener("input", () => { this.touched = true; });
     find("add").addEventListener("click", () => { this.addAd({}); this.inputs(`ad-${this.ads}-`)[0]?.focus(); });
@@ -33,11 +33,17 @@ export class ScoreForm {
 
   // The fields' common values, from /v1/features: suggestions, and what the form starts with.
   suggest(fields) {
-    const first = Object.keys(this.common).length === 0;
     this.common = Object.fromEntries(fields.filter((one) => one.frequent.length).map((one) => [one.field, one.frequent]));
     for (const [name, values] of Object.entries(this.common))
       find(`known-${name}`)?.replaceChildren(...values.map((value) => element("option", { value })));
-    if (first && !this.touched && Object.keys(this.common).length) this.fill();
+    this.start();
+  }
+
+  // Fill the form, once there is something to fill it with, unless somebody did already.
+  start() {
+    if (this.touched || !this.schema || !(this.examples.length || Object.keys(this.common).length)) return;
+    this.touched = true;
+    this.fill();
   }
 
   build() {
@@ -53,6 +59,7 @@ export class ScoreForm {
     this.addAd({});
     find("form").hidden = false;
     find("no-form").hidden = true;
+    this.start();
   }
 
   fieldset(prefix, title, fields) {
@@ -84,10 +91,12 @@ export class ScoreForm {
 
   set(prefix, values) { for (const input of this.inputs(prefix)) input.value = values[input.dataset.field] ?? ""; }
 
-  // Values that the model knows; the last of several ads is one that it has never seen.
+  // Rows that came by, or common values; the last of several ads is one that the model has never seen.
   fill() {
-    const draw = (fields) => Object.fromEntries(fields.filter((field) => this.common[field.name]).map((field) => [field.name, any(this.common[field.name])]));
-    for (const group of Object.keys(GROUPS)) this.set(`${group}-`, draw(this.fields[group]));
+    const common = (fields) => Object.fromEntries(fields.filter((field) => this.common[field.name]).map((field) => [field.name, any(this.common[field.name])]));
+    const draw = (fields) => (this.examples.length ? any(this.examples) : common(fields));
+    const visit = draw([...this.fields.user, ...this.fields.context]);
+    for (const group of Object.keys(GROUPS)) this.set(`${group}-`, visit);
     const sets = [...this.adsPlace.children];
     sets.forEach((set, place) => {
       const fresh = place > 0 && place === sets.length - 1 && this.fields.ad.length > 0;

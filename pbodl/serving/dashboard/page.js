@@ -36,7 +36,8 @@ async function takeCurves() {
   if (points.length > MOST_POINTS) points = points.filter((_, place) => place % 2 === 0 || place > points.length * 0.75);
   if (told.points.length || ticks === 0) showCurves();
   const now = points.at(-1);
-  find("no-curves").hidden = find("curves").hidden = false;
+  form.examples = points.slice(-100).flatMap((point) => point.example ?? []).reverse();
+  form.start();
   find("no-curves").hidden = Boolean(now);
   find("curves").hidden = !now;
   if (!now) say("no-curves", "No live figures yet: no trainer has written any into this run. With a trainer beside the server, such as that of `pbodl up`, the curves appear here within seconds.");
@@ -61,7 +62,7 @@ function showCurves() {
   say("rate", whole(now.rows_per_second));
   const behind = now.lag ?? null;
   say("lag", behind === null ? "–" : behind < 1 ? "under 1 s" : duration(behind));
-  if (now.stream_time) say("rows-note", `to ${new Date(now.stream_time * 1000).toISOString().slice(0, 16).replace("T", ", ")} of the stream`);
+  if (now.stream_time) say("rows-note", `up to ${moment(now.stream_time)}`);
   showStanding(now, kind);
 }
 
@@ -113,7 +114,7 @@ async function takeMetrics() {
   const before = times[0].sums, minute = performance.now() - times[0].at > 55000 && total > (before.at(-1) ?? 0) && total >= before.at(-1);
   const recent = minute ? sums.map((sum, place) => sum - before[place]) : sums;
   say("p99", total ? milliseconds(quantile(upper, recent, 0.99)) : "–");
-  say("p99-note", total ? (minute ? "in the last minute" : "since the server's start") : "no request yet");
+  say("p99-note", total ? (minute ? "in the last minute" : "since the start") : "no request yet");
   say("latency-note", total ? `${short(total)} requests; half within ${milliseconds(quantile(upper, sums, 0.5))}, 99 % within ${milliseconds(quantile(upper, sums, 0.99))}` : "");
   const first = counts.findIndex(Boolean), end = counts.findLastIndex(Boolean) + 1;
   const bars = counts.map((count, place) => {
@@ -121,7 +122,6 @@ async function takeMetrics() {
     const label = Number.isFinite(upper[place]) ? `${+(upper[place] * 1000).toPrecision(3)}` : "more";
     return { count, label, share: share >= 1 ? `${Math.round(share)} %` : "<1 %", title: `${+below.toPrecision(3)} to ${label} ms: ${whole(count)} requests, ${share.toPrecision(2)} %` };
   }).slice(Math.max(0, first - 1), end + 1);
-  if (bars.length) bars.at(-1).label += bars.at(-1).label === "more" ? "" : " ms";
   histogram(find("latency"), bars, `Histogram of answer times: ${find("latency-note").textContent}`, "No request has been scored yet. The form below sends one.");
 }
 
@@ -147,6 +147,7 @@ async function takeFeatures() {
   find("uncertain").replaceChildren(find("uncertain").caption, element("thead", {}, head), element("tbody", {}, ...lines));
 }
 
+const moment = (seconds) => new Date(seconds * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZone: "UTC" });
 const milliseconds = (seconds) => `${(1000 * seconds).toPrecision(2)} ms`;
 const duration = (seconds) => (seconds < 90 ? `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min`
   : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`);
