@@ -95,8 +95,8 @@ class LiveTraining:
         for name, (_, figures) in self.learners.items():
             models[name] = {**figures.figures(), "rows_per_second": round(learned / max(self._seconds[name], 1e-9))}
             self._seconds[name] = 0.0
-        about: dict[str, Any] = {"time": round(time.time(), 3), "rows": self.rows, "rows_per_second": round(rows_per_second), "lag": round(lag, 3)}
-        about |= {"stream_time": self.stream_time, "models": models, BEST: self.best.figures()}
+        about: dict[str, Any] = {"time": round(time.time(), 3), "rows": self.rows, "stream_time": self.stream_time}
+        about |= {"rows_per_second": round(rows_per_second), "lag": round(lag, 3), "models": models, BEST: self.best.figures()}
         return about if self._newest is None else about | {"example": self._newest.select(self._asked_for()).to_pylist()[0]}
 
     def _asked_for(self) -> list[str]:
