@@ -109,9 +109,9 @@ class Service:
         except InputError as error:
             field = re.search(r"(?:field|column) '([^']+)'", str(error))
             raise RequestError(422, "invalid", str(error), field[1] if field else None) from None
-        version = predictor.version
-        scores = explored(predictor.score_encoded(shared, own), parsed.explore, version.model.negative_rate, parsed.seed, parsed.c)
+        version, scores = predictor.version, predictor.score_encoded(shared, own)
         self.metrics.scored(len(own.keys), float(scores.ctr.sum()))
+        scores = explored(scores, parsed.explore, version.model.negative_rate, parsed.seed, parsed.c)
         return content_type, write_scores(version.number, scores, parsed.detail, content_type)
 
     def _predictor(self) -> Predictor:

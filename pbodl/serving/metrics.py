@@ -28,7 +28,7 @@ class ServerMetrics:
         )
         self.candidates = Counter("pbodl_candidates", "Candidates scored.", registry=registry)
         self.prediction_mean = Gauge(
-            "pbodl_prediction_mean", "Mean of the CTRs given out lately.", registry=registry, multiprocess_mode="mostrecent"
+            "pbodl_prediction_mean", "Mean of the CTRs predicted lately, before exploration.", registry=registry, multiprocess_mode="mostrecent"
         )
         self._mean: float | None = None
         self._registry = registry
