@@ -23,8 +23,8 @@ help: ## list the targets
 
 setup: $(READY) ## create .venv and install the package with all that its tests need
 
-run: $(READY) ## train two models on generated data, and see how their figures develop
-	$(BIN)/pbodl demo
+run: $(READY) ## traffic, training, serving and the dashboard at http://127.0.0.1:8080; Ctrl-C stops it
+	@exec $(BIN)/pbodl up
 
 test: check programs ## checks, the suite, and the small tests once more as plain Python
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile

@@ -61,7 +61,7 @@ def up(settings: Settings, tell: Callable[[str], None] = print) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     port = _free(settings.port)
     with _alone(folder), _signals() as stop:
-        tell(f"{'going on in' if snapshots(folder) else 'starting in'} {folder}; the page opens in a few seconds ...")
+        tell(f"{'going on in' if snapshots(folder) else 'starting in'} {folder}: http://{HOST}:{port} opens in a few seconds ...")
         with _children(settings, port) as children:
             return _watch(children, Visitors(f"http://{HOST}:{port}"), stop, tell)
 

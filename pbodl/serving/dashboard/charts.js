@@ -66,12 +66,13 @@ export class LineChart {
     if (x0 === x1) x1 = x0 + 1;
     let [y0, y1] = range(this.series, this.options.ideal);
     if (this.options.from !== undefined) y0 = this.options.from;
-    const vertical = ticks(y0, y1, Math.max(2, height / 48)), horizontal = ticks(x0, x1, Math.max(2, width / 110));
+    const vertical = ticks(y0, y1, Math.max(2, height / 40)), horizontal = ticks(x0, x1, Math.max(2, width / 85));
     const label = (value) => (this.options.digits === 0 ? short(value) : value.toFixed(vertical.digits));
     const left = 10 + LETTER * Math.max(...vertical.found.map((value) => label(value).length));
     const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
     this.x = (value) => left + ((value - x0) / (x1 - x0)) * (right - left);
-    this.y = (value) => Math.min(Math.max(bottom - ((value - y0) / (y1 - y0)) * (bottom - MARGIN.top), MARGIN.top - 4), bottom + 4);
+    this.y = (value) => bottom - ((value - y0) / (y1 - y0)) * (bottom - MARGIN.top);
+    this.inside = (value) => value >= y0 && value <= y1;
     this.box = { left, right, top: MARGIN.top, bottom, x0, x1 };
     const marks = [];
     for (const value of vertical.found) {
@@ -87,7 +88,11 @@ export class LineChart {
       marks.push(element("line", { class: "ideal", x1: left, x2: right, y1: y, y2: y }));
     }
     for (const one of [...this.series].reverse()) { // the first on top
-      const path = one.points.map(([x, y], place) => `${place ? "L" : "M"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`).join("");
+      let pen = "M", path = "";
+      for (const [x, y] of one.points) {
+        if (this.inside(y)) path += `${pen}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`;
+        pen = this.inside(y) ? "L" : "M";
+      }
       const [x, y] = one.points.at(-1);
       marks.push(element("g", { class: `s${one.colour % 6}${one === this.series[0] ? " first" : ""}` },
         element("path", { class: "line", d: path }), element("circle", { class: "end", cx: this.x(x), cy: this.y(y), r: 3.4 })));
@@ -135,7 +140,7 @@ export class LineChart {
     const found = this.series.map((one) => ({ ...one, point: one.points[nearest(one.points, rows)] }));
     const x = this.x(found[0].point[0]);
     this.overlay.append(element("line", { class: "cursor", x1: x, x2: x, y1: this.box.top, y2: this.box.bottom }));
-    for (const one of found)
+    for (const one of found.filter((one) => this.inside(one.point[1])))
       this.overlay.append(element("g", { class: `s${one.colour % 6}` }, element("circle", { class: "dot", cx: this.x(one.point[0]), cy: this.y(one.point[1]), r: 4.5 })));
     const lines = found.map((one) => element("span", { class: `s${one.colour % 6}` }, element("i"), `${one.name} `, element("em", {}, this.text(one.point[1]))));
     this.tip.replaceChildren(element("b", {}, `${Math.round(found[0].point[0]).toLocaleString("en")} rows `), ...lines);
