@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from pbodl.data.schema import Schema
+from pbodl.serving.dashboard.features import FeaturesAnswer
+from pbodl.serving.dashboard.routes import LAST, CurvesAnswer
 from pbodl.serving.limits import Limits
 from pbodl.serving.wire import JSON, MSGPACK, ErrorAnswer, Health, ModelAnswer, ScoreAnswer, wire_of
 
@@ -28,6 +30,7 @@ def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, An
     """The document for a model's schema; before one is loaded, it does not know the requests' fields."""
     request: Any = dict[str, Any] if schema is None else wire_of(schema).request
     types = {"request": request, "scores": ScoreAnswer, "model": ModelAnswer, "health": Health, "error": ErrorAnswer}
+    types |= {"curves": CurvesAnswer, "features": FeaturesAnswer}
     references, components = msgspec.json.schema_components(types.values(), ref_template="#/components/schemas/{name}")
     of = dict(zip(types, references, strict=True))
     if schema is not None:
@@ -45,6 +48,11 @@ def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, An
     paths = {
         "/v1/score": {"post": score},
         "/v1/model": {"get": _get("The model that is served", {JSON: of["model"]}, of["error"], *guard, 503)},
+        "/v1/curves": {
+            "get": _get("A trainer's live figures", {JSON: of["curves"]}, of["error"], *guard, 422)
+            | {"parameters": [{"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": LAST}}]}
+        },
+        "/v1/features": {"get": _get("Uncertain features, common values", {JSON: of["features"]}, of["error"], *guard, 503)},
         "/healthz": {"get": _get("The process is alive", {JSON: of["health"]}, of["error"])},
         "/readyz": {"get": _get("A model is loaded", {JSON: of["health"]}, of["error"], 503)},
         "/metrics": {"get": _get("Counters, for Prometheus", {"text/plain": {"type": "string"}}, of["error"], *guard)},
@@ -57,7 +65,7 @@ def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, An
     }
     if token:
         described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for path in ("/v1/score", "/v1/model", "/metrics"):
+        for path in ("/v1/score", "/v1/model", "/v1/curves", "/v1/features", "/metrics"):
             for operation in paths[path].values():
                 operation["security"] = [{"token": []}]
     return described

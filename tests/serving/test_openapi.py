@@ -57,9 +57,9 @@ def test_answers_are_as_documented(case):
 def test_every_document_is_complete(model, token):
     told = document(model, Limits(), Token(token).asked_for)
     assert told["openapi"].startswith("3.1")
-    assert set(told["paths"]) == {"/v1/score", "/v1/model", "/healthz", "/readyz", "/metrics"}
+    assert set(told["paths"]) == {"/v1/score", "/v1/model", "/v1/curves", "/v1/features", "/healthz", "/readyz", "/metrics"}
     asks = [operation for path in told["paths"].values() for operation in path.values() if "401" in operation["responses"]]
-    assert len(asks) == (0 if token is None else 3)
+    assert len(asks) == (0 if token is None else 5)
     if model is not None:
         candidate = told["components"]["schemas"]["Candidate"]
         assert set(candidate["properties"]) == {field.name for field in model.fields if field.group == "ad"}

@@ -3,8 +3,7 @@
 Read from a served version without copying its rows, in steps that let other threads answer requests meanwhile.
 """
 
-from typing import Any
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,13 +13,39 @@ from pbodl.serving.follower import Version
 from pbodl.serving.packed import COLUMN, unpack
 from pbodl.training.names import MISSING, look_up
 
-UNCERTAIN = 10  # features shown
+UNCERTAIN = 10  # features told
 FREQUENT = 12  # values of a field suggested
 LEAST = 20  # times that a feature must have come by: of those that came once, nobody can know much
 
 
-def features(version: Version, run: str | None) -> dict[str, Any]:
-    """The features of a version as plain data; `run` is the folder in which their names may be."""
+class UncertainFeature(msgspec.Struct):
+    """`value` is None where the run does not keep names; `key` is the feature's hash."""
+
+    field: str
+    value: str | None
+    key: str
+    count: int
+    variance_left: float
+
+
+class FieldFeatures(msgspec.Struct):
+    """How many features of a field there are, what is left of their variance on average, and its most frequent values."""
+
+    field: str
+    features: int
+    variance_left: float | None
+    frequent: list[str]
+
+
+class FeaturesAnswer(msgspec.Struct):
+    model: int
+    features: int
+    uncertain: list[UncertainFeature]
+    fields: list[FieldFeatures]
+
+
+def features(version: Version, run: str | None) -> FeaturesAnswer:
+    """The features of a version; `run` is the folder in which their names may be."""
     table, schema = version.table, version.model.schema
     left, counts, keys = variance_left(version), table.count, table.keys
     seen = np.flatnonzero(counts >= LEAST)
@@ -30,25 +55,19 @@ def features(version: Version, run: str | None) -> dict[str, Any]:
     frequent = [_most(rows, counts) for rows in by_field]
     names = _names(run, keys[np.concatenate([uncertain, *frequent])])
     lines = [
-        {
-            "field": schema.fields[table.field[row]].name,
-            "value": names.get(int(keys[row])),
-            "key": f"{int(keys[row]):016x}",
-            "count": int(counts[row]),
-            "variance_left": round(float(left[row]), 4),
-        }
-        for row in uncertain
+        UncertainFeature(schema.fields[table.field[row]].name, names.get(key), f"{key:016x}", int(counts[row]), float(left[row]))
+        for row, key in zip(uncertain.tolist(), keys[uncertain].tolist(), strict=True)
     ]
     fields = [
-        {
-            "field": field.name,
-            "features": len(rows),
-            "variance_left": round(float(left[rows].mean()), 4) if len(rows) else None,
-            "frequent": _values(field, [names.get(int(key)) for key in keys[often]]),
-        }
+        FieldFeatures(
+            field.name,
+            len(rows),
+            float(left[rows].mean()) if len(rows) else None,
+            _values(field, [names.get(key) for key in keys[often].tolist()]),
+        )
         for field, rows, often in zip(schema.fields, by_field, frequent, strict=True)
     ]
-    return {"model": version.number, "features": int(table.size), "uncertain": lines, "fields": fields}
+    return FeaturesAnswer(version.number, table.size, lines, fields)
 
 
 def variance_left(version: Version) -> NDArray[np.float64]:

@@ -27,6 +27,7 @@ from pbodl.streaming.curves import CurveReader, number
 if TYPE_CHECKING:
     from pbodl.serving.http import Service
 
+LAST = 10**15 - 1  # number of a point; all that a browser counts exactly
 FEATURES_EVERY = 2.0  # seconds that an answer about the features is given again ...
 FEATURES_SHARE = 0.05  # ... or longer: working it out is to take no more of a core than this
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -37,6 +38,14 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+
+
+class CurvesAnswer(msgspec.Struct):
+    """`now` by the server's clock, the number of the `last` point, and the points asked for, as a trainer wrote them."""
+
+    now: float
+    last: int
+    points: list[msgspec.Raw]
 
 
 def routes(service: "Service") -> list[Route]:
@@ -78,15 +87,15 @@ class Dashboard:
         return _answer(request, self.files[name], TYPES[name[name.rindex(".") :]])
 
     async def curves(self, request: Request) -> Response:
-        given = request.query_params.get("after", "0")
-        if not given.isdecimal() or len(given) > 18:
-            raise RequestError(422, "invalid", f"after is {given!r}; it must be the number of a point, 0 or more", "after")
+        given = ",".join(request.query_params.getlist("after")) if "after" in request.query_params else "0"
+        if not given.isdecimal() or len(given) > len(str(LAST)):
+            raise RequestError(422, "invalid", f"after is {given!r}; it must be the number of a point, 0 to {LAST}", "after")
         lines = [] if self._reader is None else self._reader.lines()
         last = number(lines[-1]) if lines else 0
         # After a number that was never given, the run was begun anew: all points are new then.
         fresh = [line for line in lines if number(line) > int(given)] if int(given) <= last else lines
-        body = b'{"now": %.3f, "last": %d, "points": [%s]}' % (time.time(), last, b",".join(line.rstrip() for line in fresh))
-        return Response(body, media_type=JSON)
+        answer = CurvesAnswer(time.time(), last, [msgspec.Raw(line) for line in fresh])
+        return Response(msgspec.json.encode(answer), media_type=JSON)
 
     async def features(self, request: Request) -> Response:
         predictor = self._service.source.predictor
