@@ -1,7 +1,7 @@
 """A load generator: requests at fixed moments, whether or not the ones before are answered, so that a slow answer hides nothing.
 
 A latency is counted from the moment that a request was meant to be sent to the moment that all of its answer was there. Prints one
-JSON object: the latencies in milliseconds, the failures by kind, and the versions of the model that answered.
+JSON object: the latencies in milliseconds, the failures by kind, and the versions of the model that answered. SIGTERM ends it.
 
     python -m benchmarks.load http://127.0.0.1:8080 --candidates 1000 --rate 50 --seconds 60
 """
@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import gc
 import json
+import signal
 import time
 from collections import Counter
 from typing import Any
@@ -41,10 +42,16 @@ class Load:
         self.latencies: list[float] = []
         self.failures: Counter[str] = Counter()
         self.versions: set[int] = set()
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
 
     async def run(self, rate: float, seconds: float) -> None:
         start, tasks = time.perf_counter() + 0.1, []
         for i in range(int(rate * seconds)):
+            if self.stopped:
+                break
             due = start + i / rate
             if (early := due - time.perf_counter()) > 0:
                 await asyncio.sleep(early)
@@ -92,6 +99,7 @@ async def measured(url: str, candidates: int, rate: float, seconds: float, seed:
     gc.disable()
     await Load(url, candidates, requests).run(rate, WARM_UP)
     load = Load(url, candidates, requests)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, load.stop)
     await load.run(rate, seconds)
     return {
         "latencies": [round(latency, 3) for latency in load.latencies], "failures": load.failures,

@@ -32,6 +32,7 @@ from pbodl.serving.wire import JSON, MSGPACK, ModelAnswer, RequestError, wire_of
 SCORE = "/v1/score"
 OPEN = ("/healthz", "/readyz", "/openapi.json", "/docs")  # these want no token
 COLLECT_EVERY = 1.0  # seconds
+LONG = 0.001  # seconds that a collection may take
 Send = Callable[[Any], Awaitable[None]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 OUR_MISTAKE = RequestError(500, "internal", "the server made a mistake; its log says more")
@@ -198,7 +199,10 @@ class _Lifespan:
                 if not self._service.gate.inside:
                     break
                 await asyncio.sleep(0.001)
+            began = time.perf_counter()
             gc.collect()
+            if time.perf_counter() - began > LONG:
+                gc.freeze()  # what made it long is there to stay, such as the code of a first model
 
 
 def _content_type(headers: dict[bytes, bytes]) -> str:

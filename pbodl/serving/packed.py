@@ -145,8 +145,14 @@ def _packed_state(table: Table, layout: Layout) -> State:
 def _mapped(folder: str, array: NDArray) -> NDArray:
     """A copy of an array in a new file of the folder, which goes when the array does. A file of no bytes cannot be mapped."""
     file, path = tempfile.mkstemp(dir=folder)
-    os.close(file)
-    room = np.memmap(path, array.dtype, "w+", shape=(max(1, len(array)), *array.shape[1:]))
+    try:
+        os.posix_fallocate(file, 0, max(1, array.nbytes))  # an error here, where there is no room, instead of a signal later
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(file)
+    room = np.memmap(path, array.dtype, "r+", shape=(max(1, len(array)), *array.shape[1:]))
     room[: len(array)] = array
     weakref.finalize(room, _unlink, path)
     return np.asarray(room)

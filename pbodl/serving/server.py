@@ -26,7 +26,7 @@ import msgspec
 import uvicorn
 
 from pbodl.errors import InputError
-from pbodl.serving.follower import Follower
+from pbodl.serving.follower import Follower, Version
 from pbodl.serving.http import Service
 from pbodl.serving.limits import Limits, Token
 from pbodl.serving.metrics import FOLDER
@@ -37,7 +37,7 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 GRACE = 10.0  # seconds that requests under way have to finish
 SWITCH = 0.0005  # seconds that the thread which takes in a new version may make a request wait
 KEEP_ALIVE = 75  # seconds that a connection may be idle: longer than clients keep theirs, or some of their requests would be lost
-PAUSE = 1.0  # seconds between the starts of a worker that dies at once
+PAUSE = 1.0  # seconds between the end of a worker and the start of another
 logger = logging.getLogger("pbodl.serving")
 
 
@@ -97,14 +97,15 @@ class _Supervisor:
     def __init__(self, settings: Settings, listening: socket.socket, memory: str, tell: Callable[[str], None]) -> None:
         self._settings, self._listening, self._memory, self._tell = settings, listening, memory, tell
         self._follower = Follower(settings.run)
+        self._version: Version | None = None  # the newest that is in shared memory
         self._workers: dict[SpawnProcess, Worker] = {}
-        self._started_at = float("-inf")
+        self._not_before = float("-inf")  # a worker is started
 
     def run(self, stop: threading.Event) -> None:
         host, port = self._listening.getsockname()[:2]
         try:
             self._keep_up()
-            self._follower.poll()  # a model that cannot be served ends the server here; later it would only be left out
+            self._follow()  # a model that cannot be served ends the server here; later it would only be left out
             self._tell(f"listening on http://{host}:{port} ({self._about()})")
             while not stop.is_set():
                 self._speak()
@@ -114,7 +115,7 @@ class _Supervisor:
             self._end()
 
     def _about(self) -> str:
-        version = self._follower.version
+        version = self._version
         return f"no model in {self._settings.run} yet" if version is None else f"{version.model.kind}, version {version.number}"
 
     def _keep_up(self) -> None:
@@ -122,33 +123,44 @@ class _Supervisor:
         for process in [process for process in self._workers if not process.is_alive()]:
             logger.error("worker %s ended with code %s; another takes its place", process.pid, process.exitcode)
             self._workers.pop(process).connection.close()
-        while len(self._workers) < self._settings.workers:
-            if self._workers or time.monotonic() - self._started_at > PAUSE:
-                self._start()
-            else:
-                return
+            self._not_before = time.monotonic() + PAUSE
+        while len(self._workers) < self._settings.workers and time.monotonic() >= self._not_before:
+            self._start()
 
     def _start(self) -> None:
-        self._started_at = time.monotonic()
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         # Before there is a model, one worker says so; who joins later answers when it has it, and leaves requests to the others.
-        at_once = not self._workers and self._follower.version is None
+        at_once = not self._workers and self._version is None
         arguments = (self._settings, self._listening, theirs, self._memory, at_once)
         process = context.Process(target=_work, args=arguments, name="pbodl-worker")
         process.start()
         theirs.close()
         self._workers[process] = Worker(ours)
 
+    def _follow(self) -> None:
+        """Look for a newer version, and move it into shared memory."""
+        if self._follower.poll() and (version := self._follower.version) is not None:
+            try:
+                version.table.share(self._memory)
+            except OSError as error:
+                raise InputError(
+                    f"there is no room for version {version.number} in {Path(self._memory).parent} ({error.strerror}); make it"
+                    " larger (in a container: --shm-size): it must hold the model twice"
+                ) from error
+            self._version = version
+
     def _poll(self) -> None:
         try:
-            self._follower.poll()
+            self._follow()
+        except InputError as error:
+            logger.error("%s; going on with the version that is there", error)
         except Exception:
             logger.exception("following %s failed; going on with the version that is there", self._settings.run)
 
     def _speak(self) -> None:
         """Tell the workers what is new, and hear what they say, until it is time to look again."""
-        version = self._follower.version
+        version = self._version
         troubles = {"damaged": self._follower.damaged, "missing": self._follower.missing}
         deadline = time.monotonic() + self._settings.poll_every
         while (left := deadline - time.monotonic()) > 0:
@@ -157,8 +169,9 @@ class _Supervisor:
                     if version is not None:
                         worker.tell(version, self._memory, troubles)
                     worker.hear()
-                except (OSError, EOFError):
-                    return  # it died, and `_keep_up` sees to it
+                except (OSError, EOFError):  # it is dying, and `_keep_up` will see to it
+                    time.sleep(min(left, 0.05))
+                    return
             wait([worker.connection for worker in self._workers.values()], left)
 
     def _end(self) -> None:
@@ -208,7 +221,9 @@ def _work(settings: Settings, listening: socket.socket, follower: Connection, me
     def leave() -> None:
         source.gone.wait()
         server.should_exit = True
-        shutil.rmtree(memory, ignore_errors=True)  # what is mapped stays; the follower may have been killed
+        follows = multiprocessing.parent_process()
+        if follows is not None and not follows.is_alive():  # it was killed, and left its files; what is mapped stays
+            shutil.rmtree(memory, ignore_errors=True)
 
     threading.Thread(target=leave, daemon=True).start()
     server.run(sockets=[listening])

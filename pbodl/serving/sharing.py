@@ -6,6 +6,7 @@
 A worker's word that it released a version is what lets the follower write into that version's memory again.
 """
 
+import logging
 import os
 import queue
 import threading
@@ -29,6 +30,7 @@ from pbodl.serving.packed import PackedTable
 from pbodl.serving.predictor import Predictor
 from pbodl.serving.source import ready
 
+logger = logging.getLogger("pbodl.serving")
 TOOK, RELEASED = "took", "released"
 PAGE = 4096
 
@@ -64,7 +66,7 @@ class Announced:
         self.predictor: Predictor | None = None
         self.troubles = {"damaged": 0, "missing": 0}
         self.changed = threading.Event()  # there is a predictor, or the follower is gone
-        self.gone = threading.Event()  # the follower is
+        self.gone = threading.Event()  # nothing more will come
         self._follower = follower
         self._mapped: dict[str, NDArray] = {}
         # Versions are released from wherever the last request drops them: only a queue may be written to from there.
@@ -77,7 +79,11 @@ class Announced:
             while True:
                 self._take(msgspec.msgpack.decode(self._follower.recv_bytes(), type=Announcement))
                 self.changed.set()
-        except (EOFError, OSError):
+        except (EOFError, ConnectionError):
+            pass
+        except Exception:
+            logger.exception("a version could not be taken in; this worker ends, and another takes its place")
+        finally:
             self.gone.set()
             self.changed.set()
 

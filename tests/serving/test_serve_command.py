@@ -1,5 +1,7 @@
 """`pbodl serve` as a person meets it when something is wrong: prose, and exit code 2."""
 
+import errno
+import os
 import socket
 import sys
 
@@ -55,6 +57,18 @@ def test_a_baseline_cannot_be_served(serve, tmp_path):
     assert code == 2
     assert "a 'ftrl' model cannot be served" in told
     assert "fm-mlp" in told
+
+
+def test_no_room_for_the_model(serve, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    pbodl.FMMLP(PLAIN, dim=2, hidden=()).save(tmp_path)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    code, told = serve(str(tmp_path), "--port", "0")
+    assert code == 2
+    assert "no room for version 1" in told
+    assert "No space left" in told
 
 
 def test_an_address_that_is_none(serve):

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 
+from pbodl.serving import sharing
 from pbodl.serving.follower import Follower
 from pbodl.serving.sharing import Announced, Worker
 from pbodl.streaming.publish import Publisher
@@ -86,6 +87,22 @@ def test_a_version_in_use_is_left_alone(tmp_path, pair):
     until(lambda: worker.hear() is not None and number not in worker.held, "letting go")
     # Two tables take turns; the files of all others are gone.
     assert len(worker.held) <= 2
+
+
+def test_a_version_that_cannot_be_taken_ends_the_worker(tmp_path, pair, monkeypatch, caplog):
+    worker, announced = pair
+    trained().save(tmp_path / "run")
+    follower = Follower(tmp_path / "run")
+    follower.poll()
+
+    def fails(version):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(sharing, "Predictor", fails)
+    worker.tell(follower.version, str(tmp_path / "memory"), {})
+    until(announced.gone.is_set, "the end")
+    assert "no room" in caplog.text
+    assert announced.predictor is None
 
 
 def test_a_follower_that_is_gone_is_noticed(pair):
