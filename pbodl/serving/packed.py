@@ -146,7 +146,8 @@ def _mapped(folder: str, array: NDArray) -> NDArray:
     """A copy of an array in a new file of the folder, which goes when the array does. A file of no bytes cannot be mapped."""
     file, path = tempfile.mkstemp(dir=folder)
     try:
-        os.posix_fallocate(file, 0, max(1, array.nbytes))  # an error here, where there is no room, instead of a signal later
+        if hasattr(os, "posix_fallocate"):  # not everywhere: an error here, where there is no room, instead of a signal later
+            os.posix_fallocate(file, 0, max(1, array.nbytes))
     except OSError:
         os.unlink(path)
         raise

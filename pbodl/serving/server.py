@@ -34,6 +34,7 @@ from pbodl.serving.sharing import Announced, Worker, memory_folder
 from pbodl.serving.source import POLL_EVERY
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+ASK_EVERY = 1.0  # seconds between looks into an object store, where every look costs money
 GRACE = 10.0  # seconds that requests under way have to finish
 SWITCH = 0.0005  # seconds that the thread which takes in a new version may make a request wait
 KEEP_ALIVE = 75  # seconds that a connection may be idle: longer than clients keep theirs, or some of their requests would be lost
@@ -56,7 +57,6 @@ class Settings(msgspec.Struct, frozen=True):
     workers: int = 1
     token_file: str | None = None
     limits: Limits = Limits()
-    poll_every: float = POLL_EVERY
 
 
 def serve(settings: Settings, tell: Callable[[str], None] = print) -> None:
@@ -97,6 +97,7 @@ class _Supervisor:
     def __init__(self, settings: Settings, listening: socket.socket, memory: str, tell: Callable[[str], None]) -> None:
         self._settings, self._listening, self._memory, self._tell = settings, listening, memory, tell
         self._follower = Follower(settings.run)
+        self._poll_every = ASK_EVERY if "://" in settings.run else POLL_EVERY
         self._version: Version | None = None  # the newest that is in shared memory
         self._workers: dict[SpawnProcess, Worker] = {}
         self._not_before = float("-inf")  # a worker is started
@@ -162,7 +163,7 @@ class _Supervisor:
         """Tell the workers what is new, and hear what they say, until it is time to look again."""
         version = self._version
         troubles = {"damaged": self._follower.damaged, "missing": self._follower.missing}
-        deadline = time.monotonic() + self._settings.poll_every
+        deadline = time.monotonic() + self._poll_every
         while (left := deadline - time.monotonic()) > 0:
             for worker in self._workers.values():
                 try:

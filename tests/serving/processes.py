@@ -24,7 +24,7 @@ def until(happened: Callable[[], bool], what: str) -> None:
 
 
 class ServerProcess:
-    """A server of a run, ready; killed with all its workers at the end."""
+    """A server of a run, listening; killed with all its workers at the end."""
 
     def __init__(self, run: Path, *options: str) -> None:
         with tempfile.NamedTemporaryFile(prefix="pbodl-test-", suffix=".log", delete=False) as log:
@@ -37,9 +37,11 @@ class ServerProcess:
         until(lambda: "listening on" in self.log() or self.process.poll() is not None, "listening")
         assert self.process.poll() is None, self.log()
         self.url = re.findall(r"listening on (\S+)", self.log())[0]
+        return self
+
+    def wait_until_ready(self) -> None:
         with httpx.Client(base_url=self.url, timeout=PATIENCE) as client:
             until(lambda: client.get("/readyz").status_code == 200, "being ready")
-        return self
 
     def __exit__(self, *error: object) -> None:
         for process in [*self.children(), psutil.Process(self.process.pid)] if self.process.poll() is None else []:

@@ -1,5 +1,7 @@
 """The HTTP interface: answers that are the model's, in JSON and msgpack, and what is told of the model and the server."""
 
+import asyncio
+import gc
 import json
 import re
 
@@ -165,3 +167,17 @@ def test_json_may_be_spelt_in_many_ways(client):
     np.testing.assert_array_equal(given.json()["ctr"], expected)
     texts = {**REQUEST, "user": {**USER, "user": "3"}, "candidates": CANDIDATES}
     np.testing.assert_array_equal(answer(client, texts)["ctr"], expected)  # 3 and "3" are one value
+
+
+def test_garbage_is_collected_between_requests(model):
+    service = Service(Fixed(Predictor.of(model)))
+
+    async def run():
+        async with service._lifespan(service._others):
+            return gc.isenabled(), gc.get_freeze_count()
+
+    enabled, frozen = asyncio.run(run())
+    assert not enabled
+    assert frozen > 10_000  # all that was there at the start
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0

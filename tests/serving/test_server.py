@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pbodl.serving import AsyncClient, Client
+from pbodl.serving.client import ServerError
 from pbodl.serving.predictor import Predictor
 from pbodl.serving.source import ready
 from pbodl.streaming.publish import Publisher
@@ -34,6 +35,7 @@ def publisher(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(publisher):
     with ServerProcess(Path(publisher.folder.location).parent, "--workers", "2") as server:
+        server.wait_until_ready()
         yield server
 
 
@@ -145,11 +147,15 @@ def refuses(url: str) -> bool:
 
 @linux
 def test_workers_do_not_outlive_their_server(tmp_path):
-    trained().save(tmp_path)
+    """Nor does a server wait for a model before it answers."""
     (tmp_path / "token").write_text("secret")
     before = memory_folders()
     with ServerProcess(tmp_path, "--token-file", str(tmp_path / "token")) as server:
-        with Client(server.url, token="secret", timeout=30.0) as client:
+        with Client(server.url, token="secret", timeout=30.0, retries=0) as client:
+            with pytest.raises(ServerError, match="no model is loaded yet"):
+                client.score(USER, CONTEXT, CANDIDATES)
+            trained().save(tmp_path)
+            server.wait_until_ready()
             assert client.model()["version"] == 1
         (worker,) = server.workers()
         server.process.send_signal(signal.SIGKILL)
