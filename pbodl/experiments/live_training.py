@@ -29,7 +29,7 @@ from pbodl.training.names import NameStore, load_names
 SERVED = "FM-MLP"
 BEST = "best"
 DAY_ROWS = 150_000  # impressions in a day of the world: so new ads come every half minute at the usual rate
-CHUNK = 500
+CHUNK = 1000
 NAMES_EVERY = DAY_ROWS // 3  # rows
 POINT_EVERY, SAVE_EVERY = 1.0, 60.0  # seconds
 

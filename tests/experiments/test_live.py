@@ -63,8 +63,8 @@ def test_traffic_comes_to_an_end(tmp_path):
 def test_the_trainer_keeps_its_pace(tmp_path):
     waits = []
     train_live(tmp_path, 4 * CHUNK, 100.0, lambda seconds: waits.append(seconds) or False)
-    # At 100 rows a second the fourth chunk is due 20 s after the start, and nobody has waited.
-    assert waits == sorted(waits) and 15 < waits[-1] <= 4 * CHUNK / 100
+    # Nobody has waited, so that the trainer runs ahead by all the time that the rows should have taken, but for its own.
+    assert waits == sorted(waits) and 0.7 * 4 * CHUNK / 100 < waits[-1] <= 4 * CHUNK / 100
 
 
 def test_points_of_the_curve(tmp_path, monkeypatch):

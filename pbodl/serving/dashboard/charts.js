@@ -43,6 +43,13 @@ export class LineChart {
     Object.assign(this, { place, options, series: [], cursor: null });
     this.tip = element("div", { class: "tip", hidden: "" });
     this.spoken = element("div", { class: "unseen", "aria-live": "polite" });
+    // It stays while what is in it is drawn anew: so it keeps the focus.
+    this.svg = element("svg", { role: "img", tabindex: "0" });
+    this.svg.addEventListener("pointermove", (event) => this.point(event));
+    this.svg.addEventListener("pointerdown", (event) => this.point(event));
+    this.svg.addEventListener("pointerleave", () => this.point(null));
+    this.svg.addEventListener("blur", () => this.at(null));
+    this.svg.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.draw()).observe(place);
   }
 
@@ -58,7 +65,6 @@ export class LineChart {
     if (!width) return;
     if (!this.series.length) {
       this.place.replaceChildren(element("p", { class: "empty" }, this.empty ?? "Nothing to show yet."));
-      this.svg = null;
       return;
     }
     const xs = this.series.flatMap((one) => [one.points[0][0], one.points.at(-1)[0]]);
@@ -98,23 +104,16 @@ export class LineChart {
         element("path", { class: "line", d: path }), element("circle", { class: "end", cx: this.x(x), cy: this.y(y), r: 3.4 })));
     }
     this.overlay = element("g");
-    const focused = this.svg !== null && this.svg === document.activeElement;
     const now = this.series.map((one) => `${one.name} ${this.text(one.points.at(-1)[1])}`).join(", ");
-    this.svg = element("svg", { width, height, role: "img", tabindex: "0", "aria-label": `${this.options.name}, now: ${now}` }, ...marks, this.overlay);
-    this.svg.addEventListener("pointermove", (event) => this.point(event));
-    this.svg.addEventListener("pointerdown", (event) => this.point(event));
-    this.svg.addEventListener("pointerleave", () => this.point(null));
-    this.svg.addEventListener("blur", () => { if (this.keyed) this.at(null); });
-    this.svg.addEventListener("keydown", (event) => this.key(event));
-    this.place.replaceChildren(this.svg, this.tip, this.spoken);
-    if (focused) { const cursor = this.cursor; this.svg.focus({ preventScroll: true }); this.cursor = cursor; }
+    for (const [key, value] of Object.entries({ width, height, "aria-label": `${this.options.name}, now: ${now}` })) this.svg.setAttribute(key, value);
+    this.svg.replaceChildren(...marks, this.overlay);
+    if (this.svg.parentNode !== this.place) this.place.replaceChildren(this.svg, this.tip, this.spoken);
     this.at(this.cursor);
   }
 
   text(value) { return this.options.digits === 0 ? short(value) : value.toFixed(this.options.digits); }
 
   point(event) {
-    this.keyed = false;
     if (event === null) return this.at(null);
     const x = event.clientX - this.svg.getBoundingClientRect().left, { left, right, x0, x1 } = this.box;
     this.at(x0 + ((Math.min(Math.max(x, left), right) - left) / (right - left)) * (x1 - x0));
@@ -126,7 +125,6 @@ export class LineChart {
     if (!(event.key in steps)) return;
     event.preventDefault();
     const place = this.cursor === null ? points.length - 1 : nearest(points, this.cursor) + steps[event.key];
-    this.keyed = true;
     this.at(points[Math.min(Math.max(place, 0), points.length - 1)][0]);
     this.spoken.textContent = this.tip.textContent;
   }

@@ -188,7 +188,7 @@ async function tick() {
   if (ticks % 10 === 0 || (ticks < 20 && !find("no-uncertain").hidden)) await takeFeatures();
   if (ages) say("age", duration(ages.age + (performance.now() - ages.at) / 1000));
   if (quiet === null) status("live", "serving; no trainer");
-  else if (quiet > QUIET_AFTER) status("waiting", `no new figures for ${duration(quiet)}`);
+  else if (quiet > QUIET_AFTER) status("waiting", `no new figures for ${duration(10 * Math.floor(quiet / 10))}`); // in steps: a screen reader says it each time
   else status("live", "live");
   ticks++;
 }
