@@ -18,12 +18,13 @@ that it should have, every second one is dropped, but for the newest.
 
 import json
 import os
+from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 FILE = "curves.jsonl"
-MOST = 600  # points after thinning out; as many as a chart has pixels
+MOST = 400  # points after thinning out; as many as a chart has pixels
 START = b'{"n": '
 
 
@@ -98,7 +99,7 @@ class CurveReader:
         whole = content[: content.rfind(b"\n") + 1]  # a line may be in the middle of being written
         self._read += len(whole)
         self._lines += [line for line in whole.splitlines(keepends=True) if line.startswith(START)]
-        return [line for line in self._lines if number(line) > after]
+        return self._lines[bisect_right(self._lines, after, key=number) :]
 
 
 def read(folder: str | os.PathLike, after: int = 0) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Names of features: every key that a batch holds has its name, and it is the one a person would use."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -8,7 +9,7 @@ from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.training.config import read_config
-from pbodl.training.names import FILE, NameStore, feature_key, load_names
+from pbodl.training.names import FILE, NameStore, feature_key, load_names, look_up
 from pbodl.training.session import train
 from tests.click_log import RICH, click_log
 from tests.training.logs import small_config, trained_run, write_log
@@ -147,3 +148,13 @@ def test_a_resumed_run_goes_on_keeping_names(tmp_path):
     assert kept is not None
     ref = store_of(pa.Table.from_pylist(click_log(600) + click_log(300, seed=8)))
     assert sorted(kept.names()) == sorted(ref.names())
+
+
+def test_a_few_names_are_looked_up_in_the_file(tmp_path):
+    keys = np.array([hash_value("ad", "ad1"), hash_value("user", 3), hash_value("ad", "never seen")], np.uint64)
+    assert look_up(tmp_path, keys) == {}
+    store_of(TABLE).save(tmp_path)
+    assert look_up(tmp_path, keys) == {int(keys[0]): "ad1", int(keys[1]): "3"}
+    (tmp_path / FILE).write_bytes(b"not a table")
+    with pytest.raises(InputError, match="damaged"):
+        look_up(tmp_path, keys)

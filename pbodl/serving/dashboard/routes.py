@@ -93,7 +93,7 @@ class Dashboard:
         lines = [] if self._reader is None else self._reader.lines()
         last = number(lines[-1]) if lines else 0
         # After a number that was never given, the run was begun anew: all points are new then.
-        fresh = [line for line in lines if number(line) > int(given)] if int(given) <= last else lines
+        fresh = lines if self._reader is None or int(given) > last else self._reader.lines(int(given))
         answer = CurvesAnswer(time.time(), last, [msgspec.Raw(line) for line in fresh])
         return Response(msgspec.json.encode(answer), media_type=JSON)
 
