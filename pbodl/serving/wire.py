@@ -22,7 +22,9 @@ MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgp
 LATEST = 1e11  # seconds: times beyond are slips of the unit
 
 Value = str | int | float | bool | None
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+# To JSON Schema 7.0 is a whole number; both kinds hold them up to here.
+LARGEST_SEED = 2**53 - 1
+Seed = Annotated[int, Meta(ge=0, le=LARGEST_SEED)] | Annotated[float, Meta(ge=0, le=LARGEST_SEED, multiple_of=1)]
 Width = Annotated[float, Meta(ge=0.0, le=100.0)]
 Explore = Literal["none", "thompson", "ucb"]
 
@@ -133,9 +135,8 @@ class Wire:
         astuple = msgspec.structs.astuple
         shared = dict(zip(self._user, astuple(request.user), strict=True))
         shared |= zip(self._context, astuple(request.context), strict=True)
-        return Parsed(
-            shared, list(map(astuple, request.candidates)), request.explore, request.seed, request.c, request.detail
-        )
+        seed = None if request.seed is None else int(request.seed)
+        return Parsed(shared, list(map(astuple, request.candidates)), request.explore, seed, request.c, request.detail)
 
     def _explained(self, error: str) -> RequestError:
         """What msgspec found, with the field that it found it in."""
