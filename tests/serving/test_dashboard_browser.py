@@ -177,7 +177,7 @@ def test_without_a_model_it_waits(open_page, predictor):
     with served(Service(source)) as url:
         page = open_page(url)
         wait_for(page, "#status", text="waiting for the first model")
-        assert page.is_visible("#no-form")
+        assert all(page.is_visible(place) for place in ("#no-form", "#no-uncertain", "#latency .empty"))
         source.predictor = predictor
         page.wait_for_selector("#form:visible")
 

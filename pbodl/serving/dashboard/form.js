@@ -164,7 +164,7 @@ export class ScoreForm {
         element("div", { class: "reach", role: "img", "aria-label": `CTR ${percent(ctr)}, likely from ${percent(low)} to ${percent(high)}` }, bar, mark),
         element("div", { class: "ends" }, element("span", {}, `likely ${percent(low)} to ${percent(high)}`), element("span", {}, `scale to ${+(100 * top).toPrecision(2)} %`)));
     });
-    find("result").replaceChildren(...scores, element("p", { class: "note" }, `By version ${answer.model.toLocaleString("en")} of the model.`));
+    find("result").replaceChildren(...scores, element("p", { class: "note" }, `Each bar reaches over what the model holds 95 % likely. By its version ${answer.model.toLocaleString("en")}.`));
   }
 }
 

@@ -40,7 +40,7 @@ async function takeCurves() {
   form.start();
   find("no-curves").hidden = Boolean(now);
   find("curves").hidden = !now;
-  if (!now) say("no-curves", "No live figures yet: no trainer has written any into this run. With a trainer beside the server, such as that of `pbodl up`, the curves appear here within seconds.");
+  if (!now) say("no-curves", "No live figures yet: no trainer has written any into this run. With a trainer beside the server, as “pbodl up” has one, the curves appear within seconds.");
   return now ? told.now - now.time : null;
 }
 
