@@ -165,6 +165,8 @@ def _train(settings: Settings, port: int, parent: int) -> None:
 
     with _prose(parent):
         train_live(settings.out, settings.rows, settings.rate, stopped)
+        if stop.is_set():
+            sys.exit(128 + signal.SIGTERM)  # 0 is for traffic that came to its end
 
 
 @contextmanager

@@ -154,26 +154,25 @@ def train_live(folder: str | Path, rows: int | None, rate: float, stopped: Calla
     publisher.publish()
     began, start = time.monotonic(), training.rows
     spoken_at, spoken_rows, saved_at = began, start, began
-    try:
-        for records in training.world.batches(CHUNK, start=start):
-            training.learn(records)
-            now = time.monotonic()
-            ahead = (training.rows - start) / rate - (now - began)
-            if now - spoken_at >= POINT_EVERY:
-                training.keep_names()
-                if training.rows // NAMES_EVERY > spoken_rows // NAMES_EVERY or spoken_rows == start:
-                    training.names.save(folder)
-                curves.append(training.point((training.rows - spoken_rows) / (now - spoken_at), max(0.0, -ahead)))
-                spoken_at, spoken_rows = now, training.rows
-            publisher.publish_when_due()
-            if now - saved_at >= SAVE_EVERY:
-                training.save()
-                saved_at = now
-            if stopped(max(0.0, ahead)):
-                return
-    finally:
-        training.save()
-        publisher.publish()
+    for records in training.world.batches(CHUNK, start=start):
+        training.learn(records)
+        now = time.monotonic()
+        ahead = (training.rows - start) / rate - (now - began)
+        if now - spoken_at >= POINT_EVERY:
+            training.keep_names()
+            if training.rows // NAMES_EVERY > spoken_rows // NAMES_EVERY or spoken_rows == start:
+                training.names.save(folder)
+            curves.append(training.point((training.rows - spoken_rows) / (now - spoken_at), max(0.0, -ahead)))
+            spoken_at, spoken_rows = now, training.rows
+        publisher.publish_when_due()
+        if now - saved_at >= SAVE_EVERY:
+            training.save()
+            saved_at = now
+        if stopped(max(0.0, ahead)):
+            break
+    # Not after an error: some of the models may have learned a chunk that others have not.
+    training.save()
+    publisher.publish()
 
 
 def _part(name: str) -> str:

@@ -55,6 +55,16 @@ def test_what_is_published_is_what_was_learned(tmp_path):
     assert_same_bits(follower.version.state(), load_snapshot(tmp_path).model.state())
 
 
+def test_after_an_error_nothing_half_learned_is_saved(tmp_path, monkeypatch):
+    train_live(tmp_path, ROWS, 1e9, stop_after(2))
+    monkeypatch.setattr("pbodl.baselines.ftrl.FTRLProximal._learn", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_live(tmp_path, ROWS, 1e9, stop_after(2))
+    training = LiveTraining(tmp_path)
+    assert training.rows == 2 * CHUNK
+    assert {one.model.rows_learned for one in training.learners.values()} == {2 * CHUNK}
+
+
 def test_traffic_comes_to_an_end(tmp_path):
     train_live(tmp_path, 1234, 1e9, lambda seconds: False)
     assert LiveTraining(tmp_path).rows == 1234
