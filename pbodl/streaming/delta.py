@@ -1,8 +1,8 @@
 """What changed in a deep probit model since a moment: the rows that were learned from since, and all that is not rows.
 
 A delta is a state (`DeepProbit.state`) of the changed rows alone, and `delta.rows`, their places in the table. Which rows changed
-is told by their counts: whoever learns from a row counts it. When rows were dropped, the others have moved, and only the whole
-state will do.
+is told by their counts, and by one weight of each: a sample that is taken back and learned again with its click leaves the counts
+as they were. When rows were dropped, the others have moved, and only the whole state will do.
 """
 
 import copy
@@ -25,13 +25,19 @@ class Mark(NamedTuple):
 
     rows_learned: int
     dropped: int
-    counts: NDArray[np.uint32]
+    watched: list[NDArray]  # of every row
 
 
 def mark(model: DeepProbit) -> Mark:
-    """Remember this moment; costs four bytes a row."""
+    """Remember this moment; costs twelve bytes a row."""
     table = model.table
-    return Mark(model.rows_learned, table.evicted + table.expired, table.count.copy())
+    return Mark(model.rows_learned, table.evicted + table.expired, [array.copy() for array in _watched(model)])
+
+
+def _watched(model: DeepProbit) -> list[NDArray]:
+    """What of a row changes whenever anything of it does."""
+    columns = ("linear_mean", "linear_variance") if model.spec.linear else ("mean", "variance")
+    return [model.table.count, *(model.table.column(name)[:, 0] for name in columns)]
 
 
 def moved(model: DeepProbit, since: Mark) -> bool:
@@ -43,9 +49,9 @@ def changes(model: DeepProbit, since: Mark) -> State:
     """The delta from that moment to now."""
     if moved(model, since):
         raise InputError("rows were dropped since that moment, and the others moved: publish the whole state")
-    before = len(since.counts)
-    touched = np.flatnonzero(model.table.count[:before] != since.counts)
-    rows = np.concatenate([touched, np.arange(before, model.table.size)])
+    before = len(since.watched[0])
+    differ = [now[:before] != then for now, then in zip(_watched(model), since.watched, strict=True)]
+    rows = np.concatenate([np.flatnonzero(np.logical_or.reduce(differ)), np.arange(before, model.table.size)])
     return part_of(model, rows).state() | {ROWS: rows}
 
 

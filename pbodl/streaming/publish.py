@@ -31,6 +31,7 @@ class Publisher:
     >>> import pbodl, tempfile
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
     >>> model = pbodl.FMMLP(schema, dim=2, hidden=())
+    >>> _ = model.learn([{"ad": n, "click": 0} for n in range(100)])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     publisher = Publisher(model, folder)
     ...     first = publisher.publish()

@@ -28,6 +28,18 @@ def test_a_delta_holds_what_changed_and_no_more(name):
     assert_same_bits(delta, {part: array[rows] if part in per_row else array for part, array in after.items()})
 
 
+@pytest.mark.parametrize("name", ["fm", "no linear term, no layers"])
+def test_a_row_changed_behind_its_count_is_found(name):
+    """As by a sample that was taken back, and learned again as a click."""
+    model = MODELS[name]()
+    model.learn(steps()[0])
+    since = mark(model)
+    model.learn(steps()[1])
+    touched = np.flatnonzero(model.table.count[: len(since.watched[0])] != since.watched[0])
+    model.table.count[: len(since.watched[0])] = since.watched[0]
+    assert set(touched) <= set(changes(model, since)[ROWS])
+
+
 def test_nothing_learned_is_an_empty_delta():
     model = MODELS["fm"]()
     model.learn(steps()[0])
