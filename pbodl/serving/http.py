@@ -145,7 +145,7 @@ class Service:
         return _json(self._document())
 
     async def _docs(self, request: Request) -> Response:
-        return HTMLResponse(page(self._document()))
+        return HTMLResponse(page(self._document(), str(request.base_url).rstrip("/")))
 
     def _document(self) -> dict[str, Any]:
         predictor = self.source.predictor

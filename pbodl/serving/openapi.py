@@ -92,8 +92,8 @@ def _example(schema: Schema) -> dict[str, Any]:
     return {"user": user, "context": context, "candidates": [own]}
 
 
-def page(described: dict[str, Any]) -> str:
-    """The document for a person to read: one page, nothing loaded from elsewhere."""
+def page(described: dict[str, Any], url: str) -> str:
+    """The document for a person to read, of the server at `url`: one page, nothing loaded from elsewhere."""
     info, schemas = described["info"], described["components"]["schemas"]
     parts = [f"<h1>{info['title']} {info['version']}</h1><p>{_text(info['description'])}</p>"]
     for path, operations in described["paths"].items():
@@ -104,8 +104,8 @@ def page(described: dict[str, Any]) -> str:
                 parts.append(f"<p><b>{status}</b> {_text(response['description'])}</p>")
     example = schemas.get("ScoreRequest", {}).get("example")
     if example is not None:
-        body = json.dumps(example)
-        curl = f"curl -s http://127.0.0.1:8080/v1/score -H 'Content-Type: {JSON}' -d {shlex.quote(body)}"
+        token = "-H 'Authorization: Bearer TOKEN' " if "securitySchemes" in described["components"] else ""
+        curl = f"curl -s {shlex.quote(f'{url}/v1/score')} {token}-H 'Content-Type: {JSON}' -d {shlex.quote(json.dumps(example))}"
         parts.append(f"<h2>Try it</h2><pre>{_text(curl)}</pre>")
     for name, schema in schemas.items():
         shown = _text(json.dumps(schema, indent=1))

@@ -136,10 +136,15 @@ def test_metrics_count_what_happened(model):
     assert samples[("pbodl_model_age_seconds",)] >= 0
 
 
+def test_the_documentation_says_where_the_token_goes(model):
+    assert "Bearer TOKEN" in client_of(model, token="secret").get("/docs").text
+
+
 def test_the_documentation_needs_nothing_from_outside(client):
     page = client.get("/docs").text
     assert "/v1/score" in page
-    assert "curl" in page
+    assert "curl -s http://test/v1/score" in page
+    assert "Bearer TOKEN" not in page
     assert not re.search(r"(src|href|@import|url\()\s*=?\s*['\"]?(https?:)?//", page)
     assert "<script" not in page
 
