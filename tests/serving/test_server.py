@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import signal
+import socket
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -95,6 +96,35 @@ def test_all_workers_are_counted_together(server):
 def scored(client: Client) -> float:
     lines = client._http.get("/metrics").text.splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith('pbodl_requests_total{endpoint="score",status="200"}'))
+
+
+NONSENSE = (
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),  # TLS where none is spoken
+    b"GET\r\n\r\n",
+    b"POST /v1/score HTTP/9.9\r\n\r\n",
+    b"POST /v1/score HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: -5\r\n\r\n{}",
+    b"POST /v1/score HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n",
+    b"POST /v1/score HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9999999999999999999999\r\n\r\n",
+    b"POST /v1/score HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",  # and it leaves
+    b"GET /%ff%00/../../etc/passwd HTTP/1.1\r\nHost: \xff\r\n\r\n",
+)
+
+
+def test_nonsense_on_the_socket_harms_nobody(server):
+    before = {worker.pid for worker in server.workers()}
+    address = urlsplit(server.url)
+    for nonsense in NONSENSE:
+        with socket.create_connection((address.hostname, address.port), timeout=30.0) as connection:
+            connection.sendall(nonsense)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.recv(65536)
+        assert b" 200 " not in answer[:20]
+        assert b"Traceback" not in answer
+    with Client(server.url, timeout=30.0, retries=0) as client:
+        for _ in range(10):
+            assert len(client.score(USER, CONTEXT, CANDIDATES).ctr) == len(CANDIDATES)
+    assert {worker.pid for worker in server.workers()} == before
+    assert "Traceback" not in server.log()
 
 
 def test_a_worker_that_dies_is_replaced(server):
