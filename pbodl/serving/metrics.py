@@ -28,8 +28,9 @@ class ServerMetrics:
         )
         self.candidates = Counter("pbodl_candidates", "Candidates scored.", registry=registry)
         self.prediction_mean = Gauge(
-            "pbodl_prediction_mean", "Mean of the CTRs predicted lately, before exploration.", registry=registry, multiprocess_mode="mostrecent"
-        )
+            "pbodl_prediction_mean", "Mean of the CTRs predicted lately, before exploration.",
+            registry=registry, multiprocess_mode="mostrecent",
+        )  # fmt: skip
         self._mean: float | None = None
         self._registry = registry
         self._model = _ModelCollector(source)

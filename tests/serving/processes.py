@@ -24,7 +24,7 @@ def until(happened: Callable[[], bool], what: str) -> None:
 
 
 class ServerProcess:
-    """A server of a run, listening; killed with all its workers at the end."""
+    """A server of a run, listening; ended with all its workers at the end."""
 
     def __init__(self, run: Path, *options: str) -> None:
         with tempfile.NamedTemporaryFile(prefix="pbodl-test-", suffix=".log", delete=False) as log:
@@ -44,9 +44,14 @@ class ServerProcess:
             until(lambda: client.get("/readyz").status_code == 200, "being ready")
 
     def __exit__(self, *error: object) -> None:
-        for process in [*self.children(), psutil.Process(self.process.pid)] if self.process.poll() is None else []:
-            process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            for process in [*self.children(), psutil.Process(self.process.pid)]:
+                process.kill()
+            self.process.wait()
         self._log.unlink()
 
     def log(self) -> str:
