@@ -91,24 +91,34 @@ def any_forward(m_x, v_x, members, n, g, dim, mode, total, spread, third, m_z, v
         third[k] = ZERO
     if mode == EXACT:
         for j in range(n):
-            m_j, v_j = m_x[members[j], g], v_x[members[j], g]
-            for k in range(dim):
-                m, v, s, spread_k, t = m_j[k], v_j[k], total[k], spread[k], third[k]
-                m_z[k] += m * s
-                v_z[k] += m * (TWO * t + m * spread_k) + v * (s * s + spread_k)
-                third[k] = t + m * spread_k + v * s
-                total[k] = s + m
-                spread[k] = spread_k + v
+            join_exact(m_x[members[j], g], v_x[members[j], g], dim, total, spread, third, m_z, v_z)
     else:
         for j in range(n):
-            m_j, v_j = m_x[members[j], g], v_x[members[j], g]
-            for k in range(dim):
-                m, v, s, spread_k, q = m_j[k], v_j[k], total[k], spread[k], third[k]
-                m_z[k] += m * s
-                v_z[k] += m * m * spread_k + v * (q + spread_k)
-                third[k] = q + m * m
-                total[k] = s + m
-                spread[k] = spread_k + v
+            join_printed(m_x[members[j], g], v_x[members[j], g], dim, total, spread, third, m_z, v_z)
+
+
+@inlined
+def join_exact(m_j, v_j, dim, total, spread, third, m_z, v_z):
+    """A feature joins those whose S, V and T are given. MODIFIES: total, spread, third, m_z, v_z."""
+    for k in range(dim):
+        m, v, s, spread_k, t = m_j[k], v_j[k], total[k], spread[k], third[k]
+        m_z[k] += m * s
+        v_z[k] += m * (TWO * t + m * spread_k) + v * (s * s + spread_k)
+        third[k] = t + m * spread_k + v * s
+        total[k] = s + m
+        spread[k] = spread_k + v
+
+
+@inlined
+def join_printed(m_j, v_j, dim, total, spread, third, m_z, v_z):
+    """As `join_exact`, for the printed variance: with Q for T. MODIFIES: total, spread, third, m_z, v_z."""
+    for k in range(dim):
+        m, v, s, spread_k, q = m_j[k], v_j[k], total[k], spread[k], third[k]
+        m_z[k] += m * s
+        v_z[k] += m * m * spread_k + v * (q + spread_k)
+        third[k] = q + m * m
+        total[k] = s + m
+        spread[k] = spread_k + v
 
 
 @kernel

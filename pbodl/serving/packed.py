@@ -1,6 +1,7 @@
 """The rows of a served model, packed as `request` wants them, in memory that worker processes can share.
 
-A packed row holds all of a feature's weights: means and variances of each of its vectors, then mean and variance of the linear weight.
+A packed row holds all of a feature's weights: means and variances of each of its vectors, then mean and variance of the linear
+weight.
 """
 
 import contextlib
@@ -103,7 +104,7 @@ class PackedTable(Table):
         return table
 
     def share(self, folder: str) -> dict[str, Any]:
-        """Move the arrays into files of a memory folder, those that are not there yet; returns what `attach` needs in another process."""
+        """Move the arrays that are not there yet into files of a memory folder; returns what `attach` needs in another process."""
         arrays = {}
         for name, array in self._arrays().items():
             shared = array if isinstance(array.base, np.memmap) else _mapped(folder, array)

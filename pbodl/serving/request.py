@@ -1,35 +1,28 @@
-"""Scoring a request: what the candidates share (user, context) is worked out once, and of each candidate its own features alone.
+"""Scoring a request: what the candidates share (user, context) joins once, and each candidate goes on from there with its own.
 
-Every operation of the network splits into a part of the shared features A, a part of the candidate's own features B, and what the
-two have in common. With S = Σ m, V = Σ v, T = Σ v (S - m), Q = Σ m² of either set:
-    sum      m = S_A + S_B                        v = V_A + V_B
-    FM       m = m_A + m_B + S_A S_B
-             v = v_A + v_B + 2 (S_B T_A + S_A T_B) + S_B² V_A + S_A² V_B + V_A V_B        (exact)
-             v = v_A + v_B + Q_B V_A + Q_A V_B + V_A V_B                                  (as printed)
-    FFM      inside a group as FM; across groups the product of the sums, of which each is S_A + S_B
-    concat   the fields of A and those of B have their own places in z_0
+Every operation of the network takes its features one after the other, and keeps little of those before: their sums by class, and
+for FM what `interaction` says. So a candidate starts from a copy of the shared features' sums. A feature's *class* says where it
+goes: the group for FFM, the field for concat, 0 for the others.
 
-Features stand in slots: a slot belongs to one field for all samples, and where a sample does not fill it, it is zero and adds nothing
-anywhere. A slot's *class* says where it goes: the group for FFM, the field's place for concat, 0 for the others.
+Features stand in slots: a slot belongs to one field for all samples, and where a sample does not fill it, it is zero and adds
+nothing.
 
-Letters: K the dimension, G the vectors of a feature (1 but for FFM), C the classes. Rows are packed: the means and variances of each
-vector side by side, then those of the linear weight, so that all of a feature is one visit to memory.
-
-The loops are shaped for LLVM, which makes vector instructions of the innermost one where it can tell its arrays apart: arrays have
-their full shape, and the innermost index stands alone. The layers above z_0 are in `request_layers`.
+Letters: K the dimension, G the vectors of a feature (1 but for FFM), C the classes. Rows are packed: the means and variances of
+each vector side by side, then those of the linear weight, so that all of a feature is one visit to memory.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import jit
+from pbodl._jit import inlined, jit, kernel
 from pbodl.kernels.adf import decay
+from pbodl.kernels.dense import BLOCK
 from pbodl.kernels.embedding import kept_share, means_decay, standard_draw
-from pbodl.kernels.interaction import CONCAT, EXACT, FFM, SUM
-from pbodl.kernels.normal import HALF, ONE, TWO, ZERO
+from pbodl.kernels.interaction import CONCAT, EXACT, FFM, FM, SUM, USUAL, join_exact, join_printed
+from pbodl.kernels.layers import layers_forward_block, make_block
+from pbodl.kernels.normal import ONE, ZERO
 
-BLOCK = 16  # samples worked on at a time, so that their features stay in the nearest cache
 UNSEEN, EMPTY = -1, -2
 
 
@@ -60,250 +53,208 @@ class Operation(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What merging needs to know of sets of features, one row for each set."""
+    """What is kept of the features that joined."""
 
-    total: np.ndarray  # float32 (sets, C, G, 2, K): S and V
-    inner: np.ndarray  # float32 (sets, C, 3, K): of the FM inside each class m and v, and T (as printed: Q)
-    linear: np.ndarray  # float32 (sets, 2): mean and variance of the linear term
-
-
-@jit
-def copy_rows(packed, samples, begin, n, x):
-    """MODIFIES: x, here (slots, BLOCK, 2 G K)."""
-    weights, rows = packed.weights, samples.rows
-    for s in range(n):
-        for j in range(rows.shape[1]):
-            r = rows[begin + s, j]
-            if r >= 0:
-                for d in range(x.shape[2]):
-                    x[j, s, d] = weights[r, d]
-            else:
-                for d in range(x.shape[2]):
-                    x[j, s, d] = ZERO
+    total: np.ndarray  # float32 (C, G, 2, K): S and V
+    inner: np.ndarray  # float32 (C, 3, K): of the FM inside each class m and v, and T (as printed: Q)
+    linear: np.ndarray  # float32 (2,): mean and variance of the linear term
 
 
-@jit
-def adjust(packed, samples, begin, n, now, prior, forgetting, x):
-    """Features that were never seen start at their prior; others have forgotten since; values multiply. MODIFIES: x."""
-    rows, keys, values, fields = samples.rows, samples.keys, samples.values, samples.fields
-    n_vectors, dim = x.shape[2], x.shape[4]
-    also_mean = means_decay(prior, forgetting)
-    for s in range(n):
-        for j in range(rows.shape[1]):
-            r, value, v_prior = rows[begin + s, j], values[begin + s, j], prior.variance[fields[j]]
-            if r == UNSEEN:
-                for g in range(n_vectors):
-                    for k in range(dim):
-                        draw = standard_draw(prior.seed, keys[begin + s, j], np.uint64(g * dim + k))
-                        x[j, s, g, 0, k] = prior.initial_scale * draw
-                        x[j, s, g, 1, k] = v_prior
-            elif r >= 0 and forgetting.half_life > 0.0:
-                kept = kept_share(now - packed.last_seen[r], forgetting.half_life)
-                if kept < ONE:
-                    for g in range(n_vectors):
-                        for k in range(dim):
-                            m, v = decay(x[j, s, g, 0, k], x[j, s, g, 1, k], v_prior, kept, also_mean)
-                            x[j, s, g, 0, k], x[j, s, g, 1, k] = m, v
-            if r != EMPTY and value != ONE:
-                for g in range(n_vectors):
-                    for k in range(dim):
-                        x[j, s, g, 0, k] *= value
-                        x[j, s, g, 1, k] *= value * value
-
-
-@jit
-def needs_adjusting(samples, forgetting):
-    """Whether a feature is unseen, or has forgotten, or has a value other than 1."""
+@inlined
+def is_plain(samples, s, forgetting):
+    """Whether a sample's features are as their rows say: all seen, none forgotten, none with a value other than 1."""
     rows, values = samples.rows, samples.values
-    if forgetting.half_life > 0.0:
-        return True
-    for s in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            if rows[s, j] == UNSEEN or (rows[s, j] >= 0 and values[s, j] != ONE):
-                return True
-    return False
+    others = 0
+    for j in range(rows.shape[1]):
+        others += (rows[s, j] < 0) | (values[s, j] != ONE)
+    return others == 0 and forgetting.half_life == 0.0
 
 
-@jit
-def linear_term(packed, samples, begin, n, at, now, prior, forgetting, linear):
-    """MODIFIES: linear."""
-    weights, rows, values, fields = packed.weights, samples.rows, samples.values, samples.fields
-    last = weights.shape[1] - 1
-    for s in range(begin, begin + n):
-        m_sum, v_sum = ZERO, ZERO
-        for j in range(rows.shape[1]):
-            r, value = rows[s, j], values[s, j]
-            if r == EMPTY:
-                continue
-            m, v = ZERO, prior.linear_variance[fields[j]]
-            if r >= 0:
-                m, v = weights[r, last - 1], weights[r, last]
-                if forgetting.half_life > 0.0:
-                    kept = kept_share(now - packed.last_seen[r], forgetting.half_life)
-                    if kept < ONE:
-                        m, v = decay(m, v, prior.linear_variance[fields[j]], kept, forgetting.also_mean)
-            m_sum += value * m
-            v_sum += value * value * v
-        linear[at[s], 0], linear[at[s], 1] = m_sum, v_sum
+@inlined
+def draw_row(key, field, operation, prior, x, j):
+    """A feature that was never seen, as its prior has it. MODIFIES: x, in row j."""
+    dim = operation.dim
+    for g in range(operation.vectors):
+        for k in range(dim):
+            x[j, 2 * g * dim + k] = prior.initial_scale * standard_draw(prior.seed, key, np.uint64(g * dim + k))
+            x[j, 2 * g * dim + dim + k] = prior.variance[field]
+    width = 2 * operation.vectors * dim
+    if x.shape[1] > width:
+        x[j, width], x[j, width + 1] = ZERO, prior.linear_variance[field]
 
 
-@jit
-def add_up(x, classes, begin, n, at, total):
-    """S and V of each class. MODIFIES: total, here (sets, C, 2 G K)."""
-    for s in range(n):
-        a = at[begin + s]
-        for c in range(total.shape[1]):
-            for d in range(total.shape[2]):
-                total[a, c, d] = ZERO
-        for j in range(len(classes)):
-            c = classes[j]
-            for d in range(total.shape[2]):
-                total[a, c, d] += x[j, s, d]
+@inlined
+def decay_row(kept, field, operation, prior, forgetting, x, j):
+    """MODIFIES: x, in row j."""
+    dim, v_prior, also_mean = operation.dim, prior.variance[field], means_decay(prior, forgetting)
+    for g in range(operation.vectors):
+        for k in range(dim):
+            m, v = 2 * g * dim + k, 2 * g * dim + dim + k
+            x[j, m], x[j, v] = decay(x[j, m], x[j, v], v_prior, kept, also_mean)
+    m = 2 * operation.vectors * dim
+    if x.shape[1] > m:
+        x[j, m], x[j, m + 1] = decay(x[j, m], x[j, m + 1], prior.linear_variance[field], kept, forgetting.also_mean)
 
 
-@jit
-def fm_exact(x, classes, begin, n, at, dim, total, inner):
-    """The FM of each class by itself. MODIFIES: inner."""
-    for s in range(n):
-        a = at[begin + s]
-        for c in range(inner.shape[1]):
-            for i in range(3):
-                for k in range(dim):
-                    inner[a, c, i, k] = ZERO
-            for j in range(len(classes)):
-                if classes[j] == c:
-                    for k in range(dim):
-                        m, v = x[j, s, c, 0, k], x[j, s, c, 1, k]
-                        rest = total[a, c, c, 0, k] - m
-                        inner[a, c, 0, k] += HALF * m * rest
-                        inner[a, c, 1, k] += v * (rest * rest + HALF * (total[a, c, c, 1, k] - v))
-                        inner[a, c, 2, k] += v * rest
+@inlined
+def scale_row(value, operation, x, j):
+    """MODIFIES: x, in row j."""
+    dim = operation.dim
+    for g in range(operation.vectors):
+        for k in range(dim):
+            x[j, 2 * g * dim + k] *= value
+            x[j, 2 * g * dim + dim + k] *= value * value
+    width = 2 * operation.vectors * dim
+    if x.shape[1] > width:
+        x[j, width] *= value
+        x[j, width + 1] *= value * value
 
 
-@jit
-def fm_printed(x, classes, begin, n, at, dim, total, inner):
-    """As `fm_exact`, with the variance as printed. MODIFIES: inner."""
-    for s in range(n):
-        a = at[begin + s]
-        for c in range(inner.shape[1]):
-            for i in range(3):
-                for k in range(dim):
-                    inner[a, c, i, k] = ZERO
-            for j in range(len(classes)):
-                if classes[j] == c:
-                    for k in range(dim):
-                        inner[a, c, 2, k] += x[j, s, c, 0, k] * x[j, s, c, 0, k]
-            for j in range(len(classes)):
-                if classes[j] == c:
-                    for k in range(dim):
-                        m, v = x[j, s, c, 0, k], x[j, s, c, 1, k]
-                        rest = max(inner[a, c, 2, k] - m * m, ZERO)
-                        inner[a, c, 0, k] += HALF * m * (total[a, c, c, 0, k] - m)
-                        inner[a, c, 1, k] += v * (rest + HALF * (total[a, c, c, 1, k] - v))
-
-
-@jit
-def sum_features(packed, samples, at, operation, now, prior, forgetting, sums):
-    """The sums of every sample's features, into the rows `at`. MODIFIES: sums."""
-    n, slots = samples.rows.shape
-    vectors, dim = operation.vectors, operation.dim
-    width = 2 * vectors * dim
-    x = np.empty((slots, BLOCK, vectors, 2, dim), np.float32)
-    flat, total = x.reshape(slots, BLOCK, width), sums.total.reshape(len(sums.total), sums.total.shape[1], width)
-    adjusted = needs_adjusting(samples, forgetting)
-    for begin in range(0, n, BLOCK):
-        size = min(BLOCK, n - begin)
-        copy_rows(packed, samples, begin, size, flat)
-        if adjusted:
-            adjust(packed, samples, begin, size, now, prior, forgetting, x)
-        if packed.weights.shape[1] > width:
-            linear_term(packed, samples, begin, size, at, now, prior, forgetting, sums.linear)
+@inlined
+def work_out(packed, samples, s, operation, now, prior, forgetting, x):
+    """A sample's features as they are now: unseen ones at their prior, decayed, times their values. MODIFIES: x (slots, row)."""
+    weights, half_life = packed.weights, forgetting.half_life
+    for j in range(x.shape[0]):
+        r, value, field = samples.rows[s, j], samples.values[s, j], samples.fields[j]
+        if r >= 0:
+            for d in range(x.shape[1]):
+                x[j, d] = weights[r, d]
+            kept = kept_share(now - packed.last_seen[r], half_life) if half_life > 0.0 else ONE
+            if kept < ONE:
+                decay_row(kept, field, operation, prior, forgetting, x, j)
+        elif r == UNSEEN:
+            draw_row(samples.keys[s, j], field, operation, prior, x, j)
         else:
-            for s in range(begin, begin + size):
-                sums.linear[at[s], 0], sums.linear[at[s], 1] = ZERO, ZERO
-        add_up(flat, samples.classes, begin, size, at, total)
-        if operation.op != SUM and operation.op != CONCAT:
-            if operation.mode == EXACT:
-                fm_exact(x, samples.classes, begin, size, at, dim, sums.total, sums.inner)
+            for d in range(x.shape[1]):
+                x[j, d] = ZERO
+        if value != ONE:
+            scale_row(value, operation, x, j)
+
+
+@inlined
+def join_class(x, at, classes, c, dim, mode, total, spread, third, m_z, v_z):
+    """The features of class c join its FM. MODIFIES: total, spread, third, m_z, v_z."""
+    begin = 2 * c * dim
+    for j in range(len(classes)):
+        if classes[j] == c:
+            pair = x[at[j], begin : begin + 2 * dim]
+            if mode == EXACT:
+                join_exact(pair[:dim], pair[dim:], dim, total, spread, third, m_z, v_z)
             else:
-                fm_printed(x, samples.classes, begin, size, at, dim, sums.total, sums.inner)
+                join_printed(pair[:dim], pair[dim:], dim, total, spread, third, m_z, v_z)
 
 
-@jit
-def merge_fm(a, b, mode, m_z, vr_z):
-    """z_0 from inside the classes. MODIFIES: m_z, vr_z."""
-    for s in range(len(m_z)):
-        for k in range(m_z.shape[1]):
-            m_z[s, k] = ZERO
-            vr_z[s, 0, k] = ZERO
-        for c in range(b.inner.shape[1]):
-            for k in range(m_z.shape[1]):
-                m_z[s, k] += a.inner[0, c, 0, k] + b.inner[s, c, 0, k] + a.total[0, c, c, 0, k] * b.total[s, c, c, 0, k]
-            for k in range(m_z.shape[1]):
-                s_a, s_b = a.total[0, c, c, 0, k], b.total[s, c, c, 0, k]
-                v_a, v_b = a.total[0, c, c, 1, k], b.total[s, c, c, 1, k]
-                x_a, x_b = a.inner[0, c, 2, k], b.inner[s, c, 2, k]
-                if mode == EXACT:
-                    both = TWO * (s_b * x_a + s_a * x_b) + s_b * s_b * v_a + (s_a * s_a + v_a) * v_b
-                else:
-                    both = x_b * v_a + (x_a + v_a) * v_b
-                vr_z[s, 0, k] += a.inner[0, c, 1, k] + b.inner[s, c, 1, k] + both
+@kernel
+def join_usual(x, at, n, total, spread, third, m_z, v_z):
+    """All n features join the one exact FM of the usual dimension: its sums stay in registers. MODIFIES: as `join_class`."""
+    for j in range(n):
+        row = x[at[j]]
+        join_exact(row[:USUAL], row[USUAL : 2 * USUAL], USUAL, total, spread, third, m_z, v_z)
 
 
-@jit
-def merge_across(a, b, m_z, vr_z):
-    """Add to z_0 what lies across the groups of FFM. MODIFIES: m_z, vr_z."""
-    for s in range(len(m_z)):
-        for f in range(b.total.shape[1]):
-            for g in range(f + 1, b.total.shape[1]):
-                for k in range(m_z.shape[1]):
-                    m = a.total[0, f, g, 0, k] + b.total[s, f, g, 0, k]
-                    v = a.total[0, f, g, 1, k] + b.total[s, f, g, 1, k]
-                    m_other = a.total[0, g, f, 0, k] + b.total[s, g, f, 0, k]
-                    v_other = a.total[0, g, f, 1, k] + b.total[s, g, f, 1, k]
-                    m_z[s, k] += m * m_other
-                    vr_z[s, 0, k] += m * m * v_other + v * (m_other * m_other + v_other)
+@inlined
+def join(x, at, classes, operation, sums):
+    """The features x[at[j]] join. MODIFIES: sums."""
+    op, dim, total, inner, linear = operation.op, operation.dim, sums.total, sums.inner, sums.linear
+    n, width = len(classes), 2 * operation.vectors * operation.dim
+    if op == FM and operation.mode == EXACT and dim == USUAL:
+        join_usual(x, at, n, total[0, 0, 0], total[0, 0, 1], inner[0, 2], inner[0, 0], inner[0, 1])
+    elif op in (FM, FFM):
+        for c in range(total.shape[0]):
+            s, v = total[c, c, 0], total[c, c, 1]
+            join_class(x, at, classes, c, dim, operation.mode, s, v, inner[c, 2], inner[c, 0], inner[c, 1])
+    if op != FM:
+        for j in range(n):
+            c = classes[j]
+            for g in range(operation.vectors):
+                if op != FFM or g != c:  # else it has joined above
+                    for k in range(dim):
+                        total[c, g, 0, k] += x[at[j], 2 * g * dim + k]
+                        total[c, g, 1, k] += x[at[j], 2 * g * dim + dim + k]
+    if x.shape[1] > width:
+        for j in range(n):
+            linear[0] += x[at[j], width]
+            linear[1] += x[at[j], width + 1]
 
 
-@jit
-def merge_sum(a, b, m_z, vr_z):
-    """MODIFIES: m_z, vr_z."""
-    for s in range(len(m_z)):
-        for k in range(m_z.shape[1]):
-            m_z[s, k] = a.total[0, 0, 0, 0, k] + b.total[s, 0, 0, 0, k]
-            vr_z[s, 0, k] = a.total[0, 0, 0, 1, k] + b.total[s, 0, 0, 1, k]
-
-
-@jit
-def put_side_by_side(b, m_z, vr_z):
-    """z_0 of concat: the classes one after the other. MODIFIES: m_z, vr_z."""
-    dim = b.total.shape[4]
-    for s in range(len(m_z)):
-        for c in range(b.total.shape[1]):
-            for k in range(dim):
-                m_z[s, c * dim + k] = b.total[s, c, 0, 0, k]
-                vr_z[s, 0, c * dim + k] = b.total[s, c, 0, 1, k]
-
-
-@jit
-def merge(a, b, operation, m_z, vr_z, linear):
-    """z_0 and the linear term of candidates, from the sums of their own features, b, and of the shared ones, a (one row).
-
-    For concat z_0 is that of the own fields alone. MODIFIES: m_z (candidates, W), the means; vr_z (candidates, 2, W), the variances
-    and the squared means; linear (candidates, 2).
-    """
-    op = operation.op
-    if op == CONCAT:
-        put_side_by_side(b, m_z, vr_z)
-    elif op == SUM:
-        merge_sum(a, b, m_z, vr_z)
+@inlined
+def join_sample(packed, samples, s, operation, now, prior, forgetting, x, places, sums):
+    """All features of a sample join. MODIFIES: sums; and x, which is scratch."""
+    if is_plain(samples, s, forgetting):
+        join(packed.weights, samples.rows[s], samples.classes, operation, sums)
     else:
-        merge_fm(a, b, operation.mode, m_z, vr_z)
-        if op == FFM:
-            merge_across(a, b, m_z, vr_z)
-    for s in range(len(m_z)):
-        for i in range(m_z.shape[1]):
-            vr_z[s, 1, i] = m_z[s, i] * m_z[s, i]
-    for s in range(len(m_z)):
-        linear[s, 0] = a.linear[0, 0] + b.linear[s, 0]
-        linear[s, 1] = a.linear[0, 1] + b.linear[s, 1]
+        work_out(packed, samples, s, operation, now, prior, forgetting, x)
+        join(x, places, samples.classes, operation, sums)
+
+
+@inlined
+def into_block(operation, sums, s, z):
+    """z_0 at place s of a block. MODIFIES: z (3, unit, sample)."""
+    op, dim, total, inner = operation.op, operation.dim, sums.total, sums.inner
+    for c in range(total.shape[0]):
+        for k in range(dim):
+            i = c * dim + k if op == CONCAT else k
+            if op in (CONCAT, SUM):
+                z[0, i, s], z[1, i, s] = total[c, 0, 0, k], total[c, 0, 1, k]
+                continue
+            m, v = (z[0, i, s], z[1, i, s]) if c > 0 else (ZERO, ZERO)
+            m += inner[c, 0, k]
+            v += inner[c, 1, k]
+            for g in range(c + 1, total.shape[0]):  # across the groups of FFM: the product of their sums
+                m_c, v_c, m_g, v_g = total[c, g, 0, k], total[c, g, 1, k], total[g, c, 0, k], total[g, c, 1, k]
+                m += m_c * m_g
+                v += m_c * m_c * v_g + v_c * (m_g * m_g + v_g)
+            z[0, i, s], z[1, i, s] = m, v
+    for i in range(total.shape[0] * dim if op == CONCAT else dim):
+        z[2, i, s] = z[0, i, s] * z[0, i, s]
+
+
+@inlined
+def copy_sums(of, to):
+    """MODIFIES: to."""
+    classes, vectors, _, dim = of.total.shape
+    for c in range(classes):
+        for i in range(3):
+            for k in range(dim):
+                to.inner[c, i, k] = of.inner[c, i, k]
+        for g in range(vectors):
+            for k in range(dim):
+                to.total[c, g, 0, k], to.total[c, g, 1, k] = of.total[c, g, 0, k], of.total[c, g, 1, k]
+    to.linear[0], to.linear[1] = of.linear[0], of.linear[1]
+
+
+@jit
+def shared_sums(packed, shared, operation, classes, now, prior, forgetting):
+    """The sums of the features that all candidates share: those of the one sample in `shared`."""
+    f, slots = np.float32, shared.rows.shape[1]
+    sums = Sums(
+        np.zeros((classes, operation.vectors, 2, operation.dim), f), np.zeros((classes, 3, operation.dim), f), np.zeros(2, f)
+    )  # fmt: skip
+    x, places = np.empty((slots, packed.weights.shape[1]), f), np.arange(slots).astype(np.int32)
+    join_sample(packed, shared, 0, operation, now, prior, forgetting, x, places, sums)
+    return sums
+
+
+@jit
+def score_candidates(packed, shared, own, operation, layers, shape, now, prior, forgetting, mean, variance):
+    """Moments of z_L of every candidate, from the shared features' sums and its own features. MODIFIES: mean, variance."""
+    slots = own.rows.shape[1]
+    x, places = np.empty((slots, packed.weights.shape[1]), np.float32), np.arange(slots).astype(np.int32)
+    sums = Sums(shared.total.copy(), shared.inner.copy(), shared.linear.copy())
+    block = make_block(shape.sizes, shape.width)
+    for begin in range(0, len(mean), BLOCK):
+        n = min(BLOCK, len(mean) - begin)
+        for s in range(n):
+            copy_sums(shared, sums)
+            join_sample(packed, own, begin + s, operation, now, prior, forgetting, x, places, sums)
+            into_block(operation, sums, s, block.z)
+            mean[begin + s], variance[begin + s] = sums.linear[0], sums.linear[1]
+        if shape.shortcut > ZERO:
+            for i in range(shape.width):
+                for s in range(n):
+                    mean[begin + s] += shape.shortcut * block.z[0, i, s]
+                    variance[begin + s] += shape.shortcut * shape.shortcut * block.z[1, i, s]
+        layers_forward_block(layers, shape.sizes, block)
+        for s in range(n):
+            mean[begin + s] += block.a[0, 0, s]
+            variance[begin + s] += block.a[1, 0, s]
