@@ -77,7 +77,7 @@ def draw_row(key, field, operation, prior, x, j):
     for g in range(operation.vectors):
         for k in range(dim):
             x[j, 2 * g * dim + k] = prior.initial_scale * standard_draw(prior.seed, key, np.uint64(g * dim + k))
-            x[j, 2 * g * dim + dim + k] = prior.variance[field]
+            x[j, 2 * g * dim + dim + k] = prior.variance[field, g * dim + k]
     width = 2 * operation.vectors * dim
     if x.shape[1] > width:
         x[j, width], x[j, width + 1] = ZERO, prior.linear_variance[field]
@@ -86,11 +86,11 @@ def draw_row(key, field, operation, prior, x, j):
 @inlined
 def decay_row(kept, field, operation, prior, forgetting, x, j):
     """MODIFIES: x, in row j."""
-    dim, v_prior, also_mean = operation.dim, prior.variance[field], means_decay(prior, forgetting)
+    dim, also_mean = operation.dim, means_decay(prior, forgetting)
     for g in range(operation.vectors):
         for k in range(dim):
             m, v = 2 * g * dim + k, 2 * g * dim + dim + k
-            x[j, m], x[j, v] = decay(x[j, m], x[j, v], v_prior, kept, also_mean)
+            x[j, m], x[j, v] = decay(x[j, m], x[j, v], prior.variance[field, g * dim + k], kept, also_mean)
     m = 2 * operation.vectors * dim
     if x.shape[1] > m:
         x[j, m], x[j, m + 1] = decay(x[j, m], x[j, m + 1], prior.linear_variance[field], kept, forgetting.also_mean)

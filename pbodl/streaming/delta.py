@@ -2,7 +2,8 @@
 
 A delta is a state (`DeepProbit.state`) of the changed rows alone, and `delta.rows`, their places in the table. Which rows changed
 is told by their counts, and by one weight of each: a sample that is taken back and learned again with its click leaves the counts
-as they were. When rows were dropped, the others have moved, and only the whole state will do.
+as they were. When rows were dropped, the others have moved, and when priors were adapted, all changed: then only the whole state
+will do.
 """
 
 import copy
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.table import Table
 from pbodl.errors import InputError
+from pbodl.kernels.embedding import RowPrior
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
 
@@ -25,13 +27,14 @@ class Mark(NamedTuple):
 
     rows_learned: int
     dropped: int
+    prior: RowPrior
     watched: list[NDArray]  # of every row
 
 
 def mark(model: DeepProbit) -> Mark:
     """Remember this moment; costs twelve bytes a row."""
     table = model.table
-    return Mark(model.rows_learned, table.evicted + table.expired, [array.copy() for array in _watched(model)])
+    return Mark(model.rows_learned, table.evicted + table.expired, model.row_prior, [array.copy() for array in _watched(model)])
 
 
 def _watched(model: DeepProbit) -> list[NDArray]:
@@ -41,14 +44,14 @@ def _watched(model: DeepProbit) -> list[NDArray]:
 
 
 def moved(model: DeepProbit, since: Mark) -> bool:
-    """Whether rows were dropped since, so that there is no delta."""
-    return model.table.evicted + model.table.expired != since.dropped
+    """Whether rows were dropped since, or all got another prior, so that there is no delta."""
+    return model.table.evicted + model.table.expired != since.dropped or model.row_prior is not since.prior
 
 
 def changes(model: DeepProbit, since: Mark) -> State:
     """The delta from that moment to now."""
     if moved(model, since):
-        raise InputError("rows were dropped since that moment, and the others moved: publish the whole state")
+        raise InputError("rows were dropped or got another prior since that moment: publish the whole state")
     before = len(since.watched[0])
     differ = [now[:before] != then for now, then in zip(_watched(model), since.watched, strict=True)]
     rows = np.concatenate([np.flatnonzero(np.logical_or.reduce(differ)), np.arange(before, model.table.size)])

@@ -7,6 +7,7 @@ import pytest
 
 import pbodl
 from pbodl.errors import InputError
+from pbodl.models import adaptation
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.serving.predictor import Predictor, Scores
 
@@ -87,6 +88,16 @@ def test_scores_are_those_of_the_expanded_rows(kind, options):
     predictor = Predictor.of(model)
     assert_as_predicted(predictor.score(USER, CONTEXT, given), model, expanded(USER, CONTEXT, given))
     assert_as_predicted(predictor.score({}, {}, given), model, expanded({}, {}, given))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_priors_that_followed_the_stream(kind, monkeypatch):
+    """Unseen features and forgotten ones are at the prior of their field, and for FFM of their group, as it is now."""
+    monkeypatch.setattr(adaptation, "FIRST", 128)
+    model = trained(kind, half_life="1d")
+    assert len(np.unique(model.row_prior.variance)) > 1
+    given = [*candidates(9), *ODD]
+    assert_as_predicted(Predictor.of(model).score(USER, CONTEXT, given), model, expanded(USER, CONTEXT, given))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from pbodl.errors import InputError
+from pbodl.models import adaptation
 from pbodl.streaming.delta import ROWS, changes, mark, moved, split
-from tests.streaming.publishing import MODELS, assert_same_bits, steps
+from tests.streaming.publishing import LOG, MODELS, assert_same_bits, steps
 
 
 @pytest.mark.parametrize("name", ["concat", "sum", "fm", "ffm", "decay", "no linear term, no layers"])
@@ -53,6 +54,19 @@ def test_after_an_eviction_there_is_no_delta():
     for rows in steps():
         model.learn(rows)
     assert model.table.evicted > 0
+    assert moved(model, since)
+    with pytest.raises(InputError, match="publish the whole state"):
+        changes(model, since)
+
+
+def test_after_another_prior_there_is_no_delta(monkeypatch):
+    monkeypatch.setattr(adaptation, "FIRST", 64)
+    model = MODELS["fm"]()
+    model.learn(LOG[:60])
+    since = mark(model)
+    model.learn(LOG[60:63])
+    assert not moved(model, since)
+    model.learn(LOG[63:70])
     assert moved(model, since)
     with pytest.raises(InputError, match="publish the whole state"):
         changes(model, since)
