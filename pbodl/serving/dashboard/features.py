@@ -77,7 +77,7 @@ def variance_left(version: Version) -> NDArray[np.float64]:
     kept = np.ones((table.size, 1))
     if model.forgetting.half_life:
         kept = 2.0 ** (-np.maximum(model.clock - table.last_seen, 0.0) / model.forgetting.half_life)[:, None]
-    parts = [columns["variance"] / prior.variance[fields, None]]
+    parts = [columns["variance"] / prior.variance[fields]]
     if table.layout.linear:
         parts.append(columns["linear_variance"] / prior.linear_variance[fields, None])
     # In precisions: 1/left' = 1 + kept (1/left - 1).
