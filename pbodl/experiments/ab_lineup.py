@@ -1,0 +1,91 @@
+"""Who takes part in the online experiment: models, how often they are brought up to date, and how they choose.
+
+Two tests, each over all users. The first has the arms of the paper's Tables 3 and 4, ours, and an A/A pair; the second takes one
+model apart. The settings of all models were found alike, by `python -m pbodl.experiments.ab_tuning`.
+"""
+
+from typing import Any, NamedTuple
+
+from pbodl.experiments.ab_features import SCHEMA
+from pbodl.models.contract import Model
+from pbodl.training.config import check_config
+
+POLICIES = ("greedy", "thompson", "ucb")
+SECONDS, MINUTES, HOURS = 1.0, 60.0, 3600.0
+BATCH = ("fm-batch", "dnn-batch")
+
+# What is fixed before tuning: a fit must not take longer than the day has.
+START: dict[str, dict[str, Any]] = {"dnn-batch": {"batch_size": 1024, "max_epochs": 3}}
+# What tuning found, by kind.
+TUNED: dict[str, dict[str, Any]] = {
+    "fm-batch": {},
+    "dnn-batch": {},
+    "fm-mlp": {},
+    "ffm-mlp": {},
+    "ftrl": {},
+}
+
+
+class Arm(NamedTuple):
+    """An arm: what is changed of its kind's tuned settings, the time between two updates, and the policy."""
+
+    name: str
+    kind: str
+    every: float
+    policy: str = "greedy"
+    changes: dict[str, Any] = {}
+    published: tuple[float | None, float | None, float | None] = (None, None, None)  # Table 3's lift, Table 4's lift and share
+
+    def build(self, seed: int) -> Model:
+        settings = {"kind": self.kind, **TUNED[self.kind], **self.changes}
+        if "seed" in Model.kinds[self.kind].Spec.__struct_fields__:
+            settings["seed"] = seed
+        return check_config({"schema": _schema_table(), "model": settings}).build()
+
+
+class Test(NamedTuple):
+    """Arms that share the users; each is compared with the first, and on new ads with `new_ads_base`."""
+
+    name: str
+    arms: tuple[Arm, ...]
+    new_ads_base: int
+    pairs: tuple[tuple[int, int], ...]  # other comparisons of interest: arm, reference
+
+
+TABLES = Test(
+    "tables",
+    (
+        Arm("FM (batch, 24 h)", "fm-batch", 24 * HOURS, published=(0.0, None, None)),
+        Arm("DNN (batch, 4 h)", "dnn-batch", 4 * HOURS, published=(0.022, 0.0, 0.1186)),
+        Arm("FM-MLP (online, 15 min)", "fm-mlp", 15 * MINUTES, published=(0.041, 0.227, 0.1672)),
+        Arm("FFM-MLP (online, 15 min)", "ffm-mlp", 15 * MINUTES, published=(0.056, 0.256, 0.1702)),
+        Arm("FM-MLP once more (A/A)", "fm-mlp", 15 * MINUTES),
+        Arm("FM-MLP (online, 5 s)", "fm-mlp", 5 * SECONDS),
+        Arm("FM-MLP, Thompson (5 s)", "fm-mlp", 5 * SECONDS, "thompson"),
+        Arm("FM-MLP, UCB (5 s)", "fm-mlp", 5 * SECONDS, "ucb"),
+    ),
+    new_ads_base=1,
+    pairs=((4, 2), (2, 1), (3, 1), (3, 2), (5, 2), (6, 5), (7, 5)),
+)
+ABLATION = Test(
+    "ablation",
+    (
+        Arm("FM-MLP, 5 s", "fm-mlp", 5 * SECONDS),
+        Arm("15 min", "fm-mlp", 15 * MINUTES),
+        Arm("4 h", "fm-mlp", 4 * HOURS),
+        Arm("24 h", "fm-mlp", 24 * HOURS),
+        Arm("5 s, Thompson", "fm-mlp", 5 * SECONDS, "thompson"),
+        Arm("5 s, UCB", "fm-mlp", 5 * SECONDS, "ucb"),
+        Arm("5 s, variance decay (7 days)", "fm-mlp", 5 * SECONDS, changes={"half_life": "7d"}),
+        Arm("FTRL, 5 s", "ftrl", 5 * SECONDS),
+    ),
+    new_ads_base=0,
+    pairs=(),
+)
+TESTS = {test.name: test for test in (TABLES, ABLATION)}
+
+
+def _schema_table() -> dict[str, Any]:
+    import msgspec
+
+    return msgspec.to_builtins(SCHEMA)
