@@ -237,6 +237,29 @@ def table1(
     _finish(result, as_json)
 
 
+@experiment_app.command()
+def ab(
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    days: Annotated[int, typer.Option(help="How long the test lasts.")] = 7,
+    requests_per_day: Annotated[int, typer.Option(help="Of all arms of a test together.")] = 40_000,
+    seeds: Annotated[int, typer.Option(help="How many worlds.")] = 3,
+    ads: Annotated[int, typer.Option(help="On the market at a time; over a quarter of them are candidates of a request.")] = 300,
+    burn_in: Annotated[int, typer.Option(help="Days before the test, with ads at random, that all models learn from.")] = 3,
+    rank_by: Annotated[str, typer.Option(help="ecpm (bid times CTR), or ctr.")] = "ecpm",
+    share_traffic: Annotated[bool, typer.Option("--share-traffic", help="Every arm learns from the traffic of all.")] = False,
+    workers: Annotated[int, typer.Option(help="Arms that are simulated at the same time.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Tables 3 and 4 of the paper: an A/B test in a simulated ad market with known truth. Goes on where it was interrupted."""
+    from pbodl.experiments.ab_experiment import ab as run
+    from pbodl.experiments.ab_test import Setting
+
+    result = run(out, Setting(days, requests_per_day, ads, burn_in, rank_by, share_traffic), seeds, workers)
+    console.print((out / "ab.md").read_text(encoding="utf-8"), markup=False)
+    console.print(f"ab.md, ab.json and report.html are in {out}")
+    _finish(result, as_json)
+
+
 @app.command()
 def demo(
     rows: Annotated[int, typer.Option(help="How many impressions.")] = 500_000,

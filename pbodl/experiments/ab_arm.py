@@ -2,8 +2,10 @@
 
 A click comes after a delay, and whether there was one is known when the window has passed: only then does an impression exist for a
 learner. (Handing on clicks at once and non-clicks after the window would show a learner nothing but clicks in the first minutes of
-every new ad and every hour, and nothing but non-clicks in the last.) A model is brought up to date at the multiples of its interval, with all that came back until then. Between two such
-moments nothing changes, so all requests between them are scored in one go.
+every new ad and every hour, and nothing but non-clicks in the last.)
+
+A model is brought up to date at the multiples of its interval, with all that came back until then. Between two such moments nothing
+changes, so all requests between them are scored in one go.
 
 Exploration uses the variance that a candidate has beyond the request's least uncertain one: what all candidates share (the user,
 the context, the layers above) cannot change their order. With s² that excess, m the latent mean and v the rest of the variance,
@@ -38,7 +40,7 @@ class Feedback(NamedTuple):
     click: NDArray[np.float32]
     arrival: NDArray[np.float64]
 
-    def rows(self, places: NDArray[np.int64]) -> "Feedback":
+    def rows(self, places: NDArray[np.int64] | slice) -> "Feedback":
         return Feedback(self.keys[places], self.click[places], self.arrival[places])
 
 
@@ -141,8 +143,8 @@ class ArmAtWork:
         if stop > len(self._inbox.click):
             size = 2 * stop
             self._inbox = Feedback(*(np.resize(column, (size, *column.shape[1:])) for column in self._inbox))
-        for column, more in zip(self._inbox, feedback, strict=True):
-            column[self._received : stop] = more
+        place = slice(self._received, stop)
+        self._inbox.keys[place], self._inbox.click[place], self._inbox.arrival[place] = feedback
         self._received = stop
 
     def catch_up(self, now: float) -> None:
@@ -152,7 +154,7 @@ class ArmAtWork:
         self.updated = now
         stop = int(np.searchsorted(self._inbox.arrival[: self._received], now, side="right"))
         if stop > self._learned:
-            self.model.learn(batch_of(*(column[self._learned : stop] for column in self._inbox)))
+            self.model.learn(batch_of(*self._inbox.rows(slice(self._learned, stop))))
             self._learned = stop
         if isinstance(self.model, BatchModel):
             self.model.fit()
@@ -184,7 +186,7 @@ class ArmAtWork:
         best_places(indptr, worth * scores(predicted, indptr, self.arm.policy, self._draws), place)
         best_places(indptr, values, best)
         chosen = ads[place]
-        p = candidates.probability[place].astype(np.float64)
+        p = candidates.probability[place]
         clicked = requests.luck < p
         np.minimum.at(self.first_shown, chosen, requests.time)
         feedback = Feedback(rows[place], labels(requests, clicked), requests.time + WINDOW)

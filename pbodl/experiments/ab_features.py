@@ -38,7 +38,7 @@ class Features:
         keys = np.zeros((len(requests), WIDTH), np.uint64)
         keys[:, : len(USER_FIELDS)] = self.user[requests.user]
         hour = (requests.time / HOUR).astype(np.int64) % HOURS
-        values = (requests.site, requests.position, requests.connection, hour)
+        values: tuple[NDArray, ...] = (requests.site, requests.position, requests.connection, hour)
         for place, (table, value) in enumerate(zip(self._context.values(), values, strict=True), WIDTH - len(values)):
             keys[:, place] = table[value]
         return keys

@@ -110,7 +110,7 @@ def _ads(seed: int, days: int, lineage: Lineage) -> Ads:
     advertiser = lineage.advertiser[lineage.campaign]
     industry = zipf(draws.random(advertisers), INDUSTRIES, 0.5)[advertiser]
     material = draws.integers(0, MATERIALS, n, dtype=np.int32)
-    levels = {
+    levels: dict[str, tuple[NDArray, int]] = {
         "industry": (industry, INDUSTRIES), "advertiser": (advertiser, advertisers), "campaign": (lineage.campaign, campaigns),
         "material": (material, MATERIALS), "ad": (np.arange(n), n),
     }  # fmt: skip
@@ -148,7 +148,7 @@ def _drift(draws: np.random.Generator, size: int, hours: int, memory: float) -> 
 
 
 def _targeting(draws: np.random.Generator, campaign: Ints, campaigns: int) -> tuple[Ints, Ints, Ints]:
-    """Bits of ages (a range of them), genders and regions; a campaign's ads have the same. Somewhat over half of all ads fit a user."""
+    """Bits of ages (a range of them), genders and regions, by campaign. Somewhat over half of all ads fit a user."""
     low = np.maximum(0, draws.integers(-3, AGES - 4, campaigns))
     high = np.minimum(AGES, low + draws.integers(5, AGES + 1, campaigns))
     ages = (1 << high) - (1 << low)

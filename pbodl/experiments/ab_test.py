@@ -1,11 +1,11 @@
 """The online experiment: arms share the users by a hash of the user's number, and each learns from its own traffic, or from all.
 
-Every arm is simulated by itself where it learns from its own traffic alone: nothing it does reaches another. With `share` the arms of
-a test go hand in hand. The luck of clicks and delays belongs to the request, so it is the same whoever answers it.
+An arm that learns from its own traffic alone is simulated by itself: nothing it does reaches another. With `share` the arms of a
+test go hand in hand. The luck of clicks and delays belongs to the request, so it is the same whoever answers it.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +72,7 @@ def run_arms(test: Test, chosen: Sequence[int], seed: int, setting: Setting, wat
     return [tallies[number].outcome({"seconds": seconds, "counters": arms[number].model.metrics()}) for number in chosen]
 
 
-def _apart(arms: dict[int, ArmAtWork], requests: Requests, owner: NDArray[np.int64]):
+def _apart(arms: dict[int, ArmAtWork], requests: Requests, owner: NDArray[np.int64]) -> Iterator[tuple[int, Shown]]:
     """Each arm answers its users' requests of the day and learns from them."""
     for number, arm in arms.items():
         own = requests.part(owner[requests.user] == number)
@@ -82,7 +82,7 @@ def _apart(arms: dict[int, ArmAtWork], requests: Requests, owner: NDArray[np.int
                 yield number, shown
 
 
-def _together(arms: dict[int, ArmAtWork], requests: Requests, owner: NDArray[np.int64]):
+def _together(arms: dict[int, ArmAtWork], requests: Requests, owner: NDArray[np.int64]) -> Iterator[tuple[int, Shown]]:
     """In slices of the shortest interval each arm answers its users' requests; then all arms are told of all of them."""
     every = min(arm.arm.every for arm in arms.values())
     edges = np.flatnonzero(np.diff(np.floor(requests.time / every), prepend=-1.0, append=np.inf))

@@ -1,7 +1,7 @@
 """Settings for the models of the online experiment: `python -m pbodl.experiments.ab_tuning` prints them.
 
-All kinds are tuned alike: the same number of trials, by progressive log loss, on the burn-in log of a world that the experiment does not
-use. Batch models are fitted anew every twelve hours while they are tuned.
+All kinds are tuned alike: the same number of trials, by progressive log loss, on the burn-in log of a world that the experiment
+does not use. Batch models are fitted anew every twelve hours while they are tuned.
 """
 
 import argparse

@@ -11,7 +11,7 @@ and candidates, and s are `SPREADS`; b is solved for, so that an ad drawn at ran
 Truth is known for all candidates of a request, so the best possible ranking is known too.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from pbodl._jit import jit
 from pbodl.data.hashing import finish, wrapping
 from pbodl.data.world import probability, rng, zipf
 from pbodl.errors import InputError
-from pbodl.experiments.ab_market import AGES, DAY, GENDERS, HOUR, PAIR, REGIONS, TRIPLE, Ads, Slots, make_market
+from pbodl.experiments.ab_market import AGES, DAY, GENDERS, HOUR, PAIR, REGIONS, TRIPLE, make_market
 
 CTR = 0.04  # of an ad drawn at random from those that fit the user
 SPREADS = (0.35, 0.40, 0.50, 0.80, 0.40, 0.40)  # standard deviations of the parts of the log-odds
@@ -70,7 +70,8 @@ class Requests(NamedTuple):
         return len(self.time)
 
     def part(self, chosen: NDArray | slice) -> "Requests":
-        return Requests(*(column[chosen] for column in self))
+        columns: list[Any] = [column[chosen] for column in self]
+        return Requests(*columns)
 
 
 class Candidates(NamedTuple):
@@ -78,7 +79,7 @@ class Candidates(NamedTuple):
 
     indptr: NDArray[np.int64]
     ad: Ints
-    probability: Floats
+    probability: NDArray[np.float64]
 
 
 class Truth(NamedTuple):
@@ -158,8 +159,8 @@ class World:
         draws = rng(seed, "ab contexts")
         sizes = {"site": SITES, "position": POSITIONS, "connection": CONNECTIONS, "hour": HOURS}
         tables = {name: _effects(draws, size, CONTEXT[name]) for name, size in sizes.items()}
-        ads = self.ads
-        self.truth = Truth(self.users.effects, **tables, quality=ads.quality, factors=ads.factors, scales=np.ones(6), intercept=np.float64(0))
+        own = {"quality": self.ads.quality, "factors": self.ads.factors}
+        self.truth = Truth(self.users.effects, **tables, **own, scales=np.ones(6), intercept=np.float64(0.0))
         self._standardise()
 
     def requests(self, day: int) -> Requests:
@@ -174,13 +175,15 @@ class World:
         site = zipf(draws.random(n), SITES, 0.8)
         position = draws.integers(0, POSITIONS, n, dtype=np.int32)
         connection = np.searchsorted([0.6, 0.9], draws.random(n)).astype(np.int32)
+        luck, patience, pick = draws.random((3, n))
         pacing = draws.integers(0, 2**64, n, dtype=np.uint64)
-        return Requests(np.minimum(time, (day + 1) * DAY - 1e-3), user, site, position, connection, *draws.random((3, n)), pacing)
+        time = np.minimum(time, (day + 1) * DAY - 1e-3)
+        return Requests(time, user, site, position, connection, luck, patience, pick, pacing)
 
     def candidates(self, requests: Requests) -> Candidates:
         """The ads that fit each request, with their true probabilities."""
         indptr, found, odds, _ = self._find(requests, 0)
-        return Candidates(indptr, found, probability(odds))
+        return Candidates(indptr, found, probability(odds.astype(np.float64)))
 
     def _find(self, requests: Requests, parts_per_pair: int) -> tuple[NDArray[np.int64], Ints, Floats, NDArray[np.float64]]:
         most = len(requests) * len(self.slots.ad)

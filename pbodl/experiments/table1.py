@@ -4,8 +4,6 @@ The result is a folder. Every model's outcome is written as soon as it is there,
 interrupted. A model's outcome is used again only if it was made from the same log with the same settings.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +14,7 @@ import safetensors.numpy
 
 from pbodl.data.readers import open_log
 from pbodl.experiments.entries import TABLE_1, Entry
+from pbodl.experiments.outcomes import key_of, read_outcome, write_json
 from pbodl.experiments.paired import difference, resampled
 from pbodl.experiments.protocol import Log, first_batches, run_model, survey
 from pbodl.experiments.report import write_table1
@@ -57,7 +56,7 @@ def table1(
         **settings._asdict(),
     }  # fmt: skip
     table = {"provenance": provenance, "models": results}
-    _write_json(out / "table1.json", table)
+    write_json(out / "table1.json", table)
     write_table1(out, table, config)
     return table
 
@@ -72,8 +71,8 @@ def _tuned(entry: Entry, config: Config, log: Log, out: Path, settings: Settings
     tables = {"schema": to_tables(config)["schema"], "model": {"kind": entry.kind, **entry.model}}
     start = check_config(tables)
     path = out / "tuning" / f"{entry.label}.json"
-    key = _key(log, to_tables(start), settings.tune_rows, settings.trials)
-    done = _read_json(path, key)
+    key = key_of(log._asdict(), to_tables(start), settings.tune_rows, settings.trials)
+    done = read_outcome(path, key)
     if done is None:
         batches = first_batches(start, log, settings.tune_rows)
         total = settings.trials * sum(len(batch) for batch in batches)
@@ -81,7 +80,7 @@ def _tuned(entry: Entry, config: Config, log: Log, out: Path, settings: Settings
         trials = tune(start, batches, settings.trials, _watch(progress, task), entry.tuned)
         progress.remove_task(task)
         done = {"tables": to_tables(trials[0].config), "log_loss": trials[0].log_loss, "values": trials[0].values}
-        _write_json(path, {"key": key, **done})
+        write_json(path, {"key": key, **done})
     return check_config(_without_none(done["tables"]))
 
 
@@ -95,8 +94,8 @@ def _run(entry: Entry, config: Config, seed: int, log: Log, out: Path, progress:
         config = check_config(_without_none(with_changes(to_tables(config), [f"model.seed={seed}"])))
     name = f"{entry.label}-{seed}"
     path = out / "models" / f"{name}.json"
-    key = _key(log, to_tables(config))
-    done = _read_json(path, key)
+    key = key_of(log._asdict(), to_tables(config))
+    done = read_outcome(path, key)
     if done is not None and (out / "models" / f"{name}.safetensors").exists():
         return done
     task = progress.add_task(f"{entry.name}, seed {seed}", total=log.rows, text="")
@@ -105,7 +104,7 @@ def _run(entry: Entry, config: Config, seed: int, log: Log, out: Path, progress:
     path.parent.mkdir(parents=True, exist_ok=True)
     (out / "models" / f"{name}.safetensors").write_bytes(safetensors.numpy.save(outcome.arrays))
     result = {"seed": seed, "file": name, **outcome.facts}
-    _write_json(path, {"key": key, **result})
+    write_json(path, {"key": key, **result})
     return result
 
 
@@ -137,23 +136,3 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
     return [_without_none(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _key(*parts: Any) -> str:
-    """What an outcome depends on, in short."""
-    text = json.dumps([part._asdict() if isinstance(part, Log) else part for part in parts], sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-
-
-def _read_json(path: Path, key: str) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return content if content.pop("key", None) == key else None
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    beside.replace(path)

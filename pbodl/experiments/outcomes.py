@@ -1,0 +1,28 @@
+"""Outcomes of an experiment on disk: written as soon as they are there, and used again if they were made from the same settings."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+
+def key_of(*parts: Any) -> str:
+    """What an outcome depends on, in short."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def read_outcome(path: Path, key: str) -> dict[str, Any] | None:
+    """What was written with this key; None if there is nothing, or something else."""
+    if not path.exists():
+        return None
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return content if content.pop("key", None) == key else None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Written beside and renamed: a file that is there is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}")
+    beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    beside.replace(path)
