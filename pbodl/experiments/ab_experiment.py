@@ -16,7 +16,7 @@ import safetensors.numpy
 
 from pbodl.baselines.batch_training import require_jax
 from pbodl.errors import InputError
-from pbodl.experiments.ab_lineup import TESTS, TUNED, Arm, Test
+from pbodl.experiments.ab_lineup import TESTS, TUNED, ABTest, Arm
 from pbodl.experiments.ab_report import write_report
 from pbodl.experiments.ab_summary import summary
 from pbodl.experiments.ab_test import Outcome, Setting, run_arms
@@ -29,7 +29,7 @@ __all__ = ["ab"]
 class Task(NamedTuple):
     """Arms of a test, in one world, that are simulated in one go."""
 
-    test: Test
+    test: ABTest
     arms: tuple[int, ...]
     seed: int
 
@@ -37,7 +37,7 @@ class Task(NamedTuple):
         return [out / "arms" / f"{self.test.name}-{arm}-{self.seed}.json" for arm in self.arms]
 
 
-def ab(out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Sequence[Test] = TESTS) -> dict[str, Any]:
+def ab(out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Sequence[ABTest] = TESTS) -> dict[str, Any]:
     """Simulate whatever is not done yet; write ab.md, ab.json and report.html; returns what is in ab.json."""
     setting.check()
     if seeds < 1 or workers < 1:
@@ -96,7 +96,7 @@ def _done(path: Path, key: str) -> bool:
     return read_outcome(path, key) is not None and path.with_suffix(".safetensors").exists()
 
 
-def _outcomes(test: Test, seed: int, out: Path, setting: Setting) -> list[Outcome]:
+def _outcomes(test: ABTest, seed: int, out: Path, setting: Setting) -> list[Outcome]:
     found = []
     for arm in range(len(test.arms)):
         path = Task(test, (arm,), seed).paths(out)[0]

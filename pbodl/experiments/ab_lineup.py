@@ -46,7 +46,7 @@ class Arm(NamedTuple):
         return kind.from_spec(SCHEMA, msgspec.convert(settings, kind.Spec))
 
 
-class Test(NamedTuple):
+class ABTest(NamedTuple):
     """Arms that share the users; each is compared with the first, and on new ads with `new_ads_base`."""
 
     name: str
@@ -55,7 +55,7 @@ class Test(NamedTuple):
     pairs: tuple[tuple[int, int], ...]  # other comparisons of interest: arm, reference
 
 
-TABLES = Test(
+TABLES = ABTest(
     "tables",
     (
         Arm("FM (batch, 24 h)", "fm-batch", 24 * HOURS, published=(0.0, None, None)),
@@ -70,7 +70,7 @@ TABLES = Test(
     new_ads_base=1,
     pairs=((4, 2), (2, 1), (3, 1), (3, 2), (5, 2), (6, 5), (7, 5)),
 )
-ABLATION = Test(
+ABLATION = ABTest(
     "ablation",
     (
         Arm("FM-MLP, 5 s", "fm-mlp", 5 * SECONDS),

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from pbodl.experiments.ab_figures import FIGURES, Estimate, Resampled, resample
-from pbodl.experiments.ab_lineup import Test
+from pbodl.experiments.ab_lineup import ABTest
 from pbodl.experiments.ab_test import Outcome
 
 LIFTS = ("ctr", "true_ctr", "cpm", "value", "new_ctr", "new_true_ctr")
 DIFFERENCES = ("regret", "new_regret", "new_share")
 
 
-def summary(test: Test, outcomes: Sequence[Sequence[Outcome]]) -> dict[str, Any]:
+def summary(test: ABTest, outcomes: Sequence[Sequence[Outcome]]) -> dict[str, Any]:
     """`outcomes` by seed, then by arm."""
     arms = [resample([world[arm].users for world in outcomes], seed=arm) for arm in range(len(test.arms))]
     lines = []
@@ -37,7 +37,7 @@ def summary(test: Test, outcomes: Sequence[Sequence[Outcome]]) -> dict[str, Any]
     }
 
 
-def _comparison(test: Test, arms: Sequence[Resampled], arm: int, reference: int) -> dict[str, Any]:
+def _comparison(test: ABTest, arms: Sequence[Resampled], arm: int, reference: int) -> dict[str, Any]:
     return {
         "arm": test.arms[arm].name,
         "reference": test.arms[reference].name,
@@ -52,7 +52,7 @@ def _lifts(arm: Resampled, base: Resampled, names: Sequence[str]) -> dict[str, A
     return {name: _plain(arm.lift(name, base)) for name in names}
 
 
-def _by_seed(world: Sequence[Outcome], number: int, test: Test) -> dict[str, float | None]:
+def _by_seed(world: Sequence[Outcome], number: int, test: ABTest) -> dict[str, float | None]:
     """One world's lifts, to see how much they differ from world to world."""
     own, base, new_base = (world[arm].users.sum(axis=0) for arm in (number, 0, test.new_ads_base))
     lifts = {name: FIGURES[name](own) / FIGURES[name](base) - 1.0 for name in ("ctr", "true_ctr", "value")}

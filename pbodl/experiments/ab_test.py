@@ -5,7 +5,7 @@ test go hand in hand. The luck of clicks and delays belongs to the request, so i
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +16,9 @@ from pbodl.errors import InputError
 from pbodl.experiments.ab_arm import CHUNK, CRITERIA, ArmAtWork, Shown, burn_in
 from pbodl.experiments.ab_features import Features
 from pbodl.experiments.ab_figures import COLUMNS, Sums, contributions
-from pbodl.experiments.ab_lineup import Test
+from pbodl.experiments.ab_lineup import ABTest
 from pbodl.experiments.ab_market import DAY
 from pbodl.experiments.ab_world import Requests, World
-
-Watch = Callable[[int], None]
 
 
 class Setting(NamedTuple):
@@ -54,8 +52,8 @@ def arm_of(users: NDArray, test: str, arms: int) -> NDArray[np.int64]:
     return (hash_integers(np.asarray(users, np.int64), field_seed(f"ab test {test}")) % np.uint64(arms)).astype(np.int64)
 
 
-def run_arms(test: Test, chosen: Sequence[int], seed: int, setting: Setting, watch: Watch = lambda requests: None) -> list[Outcome]:
-    """Simulate some arms of a test, or, with `setting.share`, all of them; `watch` is told of requests as they are answered."""
+def run_arms(test: ABTest, chosen: Sequence[int], seed: int, setting: Setting) -> list[Outcome]:
+    """Simulate some arms of a test, or, with `setting.share`, all of them."""
     world = World(seed, setting.burn_in + setting.days, setting.requests_per_day, setting.ads)
     features = Features(world)
     log = burn_in(world, features, setting.burn_in)
@@ -67,7 +65,6 @@ def run_arms(test: Test, chosen: Sequence[int], seed: int, setting: Setting, wat
         requests = world.requests(day)
         for number, shown in _together(arms, requests, owner) if setting.share else _apart(arms, requests, owner):
             tallies[number].add(shown)
-            watch(len(shown.ad))
     seconds = time.perf_counter() - began
     return [tallies[number].outcome({"seconds": seconds, "counters": arms[number].model.metrics()}) for number in chosen]
 
