@@ -50,8 +50,8 @@ def ab(out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Seq
         for arms in ([tuple(range(len(test.arms)))] if setting.share else [(arm,) for arm in range(len(test.arms))])
     ]
     missing = [task for task in tasks if not all(_done(path, _key(task, setting)) for path in task.paths(out))]
-    # Those that take longest first, so that no process is left waiting for the last one.
-    missing.sort(key=lambda task: -max(_effort(task.test.arms[arm]) for arm in task.arms))
+    # Of each world those that take longest first, so that no process is left waiting for the last one.
+    missing.sort(key=lambda task: (task.seed, -max(_effort(task.test.arms[arm]) for arm in task.arms)))
     with bar() as progress:
         bar_task = progress.add_task("online experiment", total=len(tasks), completed=len(tasks) - len(missing), text="")
         for task in _finished(missing, out, setting, workers):
@@ -113,4 +113,4 @@ def _key(task: Task, setting: Setting) -> str:
 
 def _effort(arm: Arm) -> float:
     """About how long an arm takes: a network fitted often above all, then whatever is updated often."""
-    return (1e3 if arm.kind == "dnn-batch" else 1.0) / arm.every
+    return (1e4 if arm.kind == "dnn-batch" else 1.0) / arm.every
