@@ -58,13 +58,15 @@ def test_with_shared_traffic_every_arm_learns_all():
 def test_the_same_arm_twice_differs_as_its_interval_says():
     (outcome,) = run_arms(NEVER, [0], 0, TINY._replace(requests_per_day=4000))
     users = np.arange(len(outcome.users))
-    covered = []
+    lifts = []
     for split in range(24):
         arms = arm_of(users, f"split {split}", 2)
         a, b = (resample([outcome.users[arms == arm]], seed=2 * split + arm) for arm in (0, 1))
-        lifts = [b.lift(name, a) for name in ("ctr", "cpm", "value")]
-        covered.append([lift.low < 0.0 < lift.high for lift in lifts])
-    assert (np.mean(covered, axis=0) >= 0.8).all() and not np.all(covered)
+        lifts.append([b.lift(name, a) for name in ("ctr", "cpm", "value")])
+    value, low, high = np.moveaxis(np.array(lifts), 2, 0)
+    assert (((low < 0.0) & (high > 0.0)).mean(axis=0) >= 0.8).all()
+    claimed = (high - low).mean(axis=0) / (2 * 1.96)
+    assert value.std(axis=0) / claimed == pytest.approx(1.0, abs=0.4)
 
 
 def test_intervals_are_those_of_the_users():
