@@ -12,7 +12,6 @@ import pbodl.baselines  # noqa: F401, its models join Model.kinds
 from pbodl.experiments.ab_features import SCHEMA
 from pbodl.models.contract import Model
 
-POLICIES = ("greedy", "thompson", "ucb")
 SECONDS, MINUTES, HOURS = 1.0, 60.0, 3600.0
 BATCH = ("fm-batch", "dnn-batch")
 
