@@ -35,6 +35,6 @@ class Workload(NamedTuple):
         return float(-np.mean(np.log(np.where(clicked, ctr, 1.0 - ctr))))
 
 
-def make_workload(rows: int) -> Workload:
-    world = World(seed=0, rows=rows)
+def make_workload(rows: int, seed: int = 0) -> Workload:
+    world = World(seed=seed, rows=rows)
     return Workload(world.schema, concat([from_data(world.schema, part, labelled=True) for part in world.batches()]))

@@ -20,7 +20,9 @@ from pbodl.data.readers import open_log
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.models.snapshot import load, rollback
-from pbodl.parallel.local import threads_for
+from pbodl.parallel.engines import check_engine
+from pbodl.parallel.ledger import ledger_table
+from pbodl.parallel.local import burn_in_of, threads_for
 from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
 from pbodl.parallel.merge import MERGES
 from pbodl.training import inspection
@@ -84,29 +86,42 @@ def train(
     every: Annotated[str | None, typer.Option(help="What a line of the table covers: 1d, 1h, 100k rows.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of --out.")] = False,
     keep_names: Annotated[bool, typer.Option("--keep-names", help="Keep readable names of features beside their hashes.")] = False,
-    workers: Annotated[int, typer.Option(help="How many threads learn at the same time.")] = 1,
+    workers: Annotated[int, typer.Option(help="How many threads, or with --engine ray processes, learn at the same time.")] = 1,
     merge: Annotated[str, typer.Option(help=f"How their updates are merged: {', '.join(MERGES)} (the paper's).")] = DEFAULT_MERGE,
-    burn_in: Annotated[str | None, typer.Option(help="Learn so much with one thread first: 100k, 2d.")] = None,
+    burn_in: Annotated[str | None, typer.Option(help="Learn so much with one worker first: 100k, 2d.")] = None,
+    engine: Annotated[str, typer.Option(help="What the workers are: threads, or ray for a cluster.")] = "threads",
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; without it, one on this machine for the training.")] = None,
+    shards: Annotated[int, typer.Option(help="With --engine ray: processes that hold the weights.")] = 1,
+    minibatch: Annotated[int | None, typer.Option(help="With --engine ray: rows of a message; about 4096 are under way.")] = None,
+    wire_bits: Annotated[int, typer.Option(help="With --engine ray: 32, or 16 for messages of half the size.")] = 32,
     bad_rows: BadRows = "stop",
     bad_rows_file: BadRowsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a log in one pass, predicting each row before learning it."""
-    threads = threads_for(workers, merge, burn_in)
+    check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits)
+    how: dict[str, Any] = {"prepare": threads_for(workers, merge, burn_in)}
+    if engine == "ray":
+        from pbodl.parallel.on_ray import Settings, ray_for
+
+        how = {"engine": ray_for(Settings(workers, shards, minibatch, merge, burn_in_of(burn_in), wire_bits == 16, address))}
     options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every}
     changes = [*changes, *(f"{key}={value}" for key, value in options.items() if value is not None)]
     settings = check_config(with_changes(_tables(config, preset, data, out, resume), changes))
     try:
         summary = train_model(
-            settings, data, out, resume=resume, bad_rows=bad_rows, bad_rows_file=bad_rows_file, keep_names=keep_names,
-            prepare=threads,
+            settings, data, out, resume=resume, bad_rows=bad_rows, bad_rows_file=bad_rows_file, keep_names=keep_names, **how
         )  # fmt: skip
     except Interrupted as stop:
         console.print(f"stopped and saved; go on with the same command and --resume (run folder {out})")
         raise typer.Exit(stop.code) from None
     console.print(periods_table(f"{settings.kind}, progressive", summary["days"], settings.schema.time is not None))
     console.print(f"{summary['rows']:,} rows in {summary['seconds']:.1f} s; figures, snapshots and report.html are in {out}")
+    if "ledger" in summary:
+        console.print(ledger_table(summary["ledger"]))
     _finish(summary, as_json)
+    if not summary.get("ledger", {}).get("sound", True):
+        raise typer.Exit(1)
 
 
 def _tables(config: Path | None, preset: str | None, data: list[str], out: Path, resume: bool) -> dict[str, Any]:

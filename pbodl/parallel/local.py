@@ -112,7 +112,12 @@ def learn_with_threads(
 def threads_for(workers: int, merge: str, burn_in: str | None) -> Callable[[Model], None]:
     """What the options of the command line ask for, to be done to the model before it learns."""
     Threads(workers, merge)  # an error in them is said before anything is read
-    if burn_in is not None and burn_in.strip()[-1:] in "0123456789kM":
-        burn_in = f"{burn_in} rows"
-    span = None if burn_in is None else parse_duration(burn_in, "burn_in")
+    span = burn_in_of(burn_in)
     return lambda model: learn_with_threads(model, workers, merge, span)
+
+
+def burn_in_of(given: str | None) -> Duration | None:
+    """The burn-in that an option such as 100k (rows) or 2d means."""
+    if given is not None and given.strip()[-1:] in "0123456789kM":
+        given = f"{given} rows"
+    return None if given is None else parse_duration(given, "burn_in")

@@ -81,10 +81,10 @@ class Shard:
         then trains the very model, bit for bit, that no cluster at all would have.
         """
         entry = self.ledger.get(message.source, Entry())
-        if message.sequence <= entry.sequence:
+        if self.has(message):
             entry.repeats += 1
             return False
-        self._check(message, entry)
+        self.check(message)
         model, before = self.model, self.model.clock
         if not model.rows_learned:
             before = model.dense.last_seen[0] = message.clock
@@ -99,10 +99,15 @@ class Shard:
         self._note(message, entry)
         return True
 
-    def _check(self, message: Message, entry: Entry) -> None:
-        name = f"message {message.sequence} of {message.source!r}"
-        if message.sequence != entry.sequence + 1:
-            raise InputError(f"{name} came when {entry.sequence} was the last one applied; push those between them first")
+    def has(self, message: Message) -> bool:
+        """Whether the message was applied before."""
+        return message.sequence <= self.ledger.get(message.source, Entry()).sequence
+
+    def check(self, message: Message) -> None:
+        """Refuse a new message that does not follow the last of its source, or that is of another model."""
+        name, last = f"message {message.sequence} of {message.source!r}", self.ledger.get(message.source, Entry()).sequence
+        if message.sequence != last + 1:
+            raise InputError(f"{name} came when {last} was the last one applied; push those between them first")
         width = self.model.table.column("mean").shape[1] + int(self.model.spec.linear)
         if message.precision_delta.shape != (len(message.keys), width):
             raise InputError(

@@ -24,12 +24,18 @@ def deal(model: DeepProbit, shards: int) -> list[Shard]:
         if number:
             own |= {name: np.zeros_like(state[name]) for name in SHARED_COUNTS}
             own["counters"] = state["counters"] * [1, 0, 0, 0]
-        part = type(model).from_spec(model.schema, model.spec)
+        part = empty_part(model, shards)
         part.load_state(own)
-        if part.table.capacity is not None:
-            part.table.capacity = -(-part.table.capacity // shards)
         dealt.append(Shard(part, number))
     return dealt
+
+
+def empty_part(model: DeepProbit, shards: int) -> DeepProbit:
+    """A model of the same kind with room for one of so many shards."""
+    part = type(model).from_spec(model.schema, model.spec)
+    if part.table.capacity is not None:
+        part.table.capacity = -(-part.table.capacity // shards)
+    return part
 
 
 def join(shards: Sequence[Shard]) -> DeepProbit:

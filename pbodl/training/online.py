@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,19 @@ class Status(NamedTuple):
     figures: Figures
 
 
+class Learner(Protocol):
+    """What may learn for a run in its model's place, such as a cluster."""
+
+    def learn(self, batch: Batch) -> NDArray[np.float64]:
+        """As `Model.learn`; NaN for rows of which the prediction was lost."""
+
+    def gather(self) -> None:
+        """Bring the run's model up to what was learned."""
+
+    def summary(self) -> dict[str, Any]:
+        """Figures of its own."""
+
+
 class Run:
     """A model that is being trained into a folder.
 
@@ -47,6 +60,7 @@ class Run:
     def __init__(self, config: Config, folder: Path, model: Model, tracker: Tracker) -> None:
         self.config, self.folder, self.model, self.tracker = config, folder, model, tracker
         self.names: NameStore | None = None  # saved with every snapshot, if there are any
+        self.learner: Learner | None = None  # learns in the model's place
         self.rows = 0
         self.position: Mapping[str, Any] | None = None
         self._saved_rows = self._fitted_rows = -1
@@ -103,8 +117,12 @@ class Run:
                 self.save()
 
     def _learn(self, batch: Batch) -> None:
-        kept, predicted, weights = learn_rows(self.model, batch, self.rows)
+        learn = self.model.learn if self.learner is None else self.learner.learn
+        kept, predicted, weights = learn_rows(self.model, batch, self.rows, learn)
         self.rows += len(batch)
+        known = ~np.isnan(predicted)
+        if not known.all():
+            kept, predicted, weights = selected(kept, known), predicted[known], weights[known]
         if len(kept):
             self.tracker.add(kept, predicted, weights)
 
@@ -117,6 +135,8 @@ class Run:
 
     def save(self) -> Path:
         """Write the lines of metrics.jsonl up to this moment, and a snapshot of it."""
+        if self.learner is not None:
+            self.learner.gather()
         if self.names is not None:
             self.names.save(self.folder)  # before the snapshot: what it has learned has its name then, whatever happens
         # Before the snapshot, too: after a kill in between, the same rows come again, and the same lines.
@@ -147,8 +167,10 @@ def new_model(config: Config, first: Batch) -> Model:
     return config.build(check_rate(float(rate)))
 
 
-def learn_rows(model: Model, batch: Batch, position: int) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
-    """Learn a batch that starts at `position` of the stream.
+def learn_rows(
+    model: Model, batch: Batch, position: int, learn: Callable[[Batch], NDArray[np.float64]] | None = None
+) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
+    """Learn a batch that starts at `position` of the stream, with `model.learn` or what stands in for it.
 
     Returns the rows that were learned from, what was predicted for each before, and how many rows of the stream it stands for.
     """
@@ -158,7 +180,7 @@ def learn_rows(model: Model, batch: Batch, position: int) -> tuple[Batch, NDArra
     if not len(kept):
         return kept, np.zeros(0), np.zeros(0)
     assert kept.clicks is not None
-    return kept, model.learn(kept), stands_for(kept.clicks, rate)
+    return kept, (learn or model.learn)(kept), stands_for(kept.clicks, rate)
 
 
 def stands_for(clicks: NDArray[np.float32], rate: float) -> NDArray[np.float64]:

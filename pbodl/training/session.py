@@ -15,7 +15,7 @@ from pbodl.models.snapshot import snapshots
 from pbodl.training.config import Config, to_toml
 from pbodl.training.display import TrainingBar
 from pbodl.training.names import NameStore, load_names
-from pbodl.training.online import Chunk, Run, Status
+from pbodl.training.online import Chunk, Learner, Run, Status
 from pbodl.training.report import write_report
 
 
@@ -36,11 +36,12 @@ def train(
     bad_rows_file: str | None = None,
     keep_names: bool = False,
     prepare: Callable[[Model], None] = lambda model: None,
+    engine: Callable[[Run], contextlib.AbstractContextManager[Learner | None]] = lambda run: contextlib.nullcontext(),
 ) -> dict[str, Any]:
     """Train into the folder `out`; returns the figures. After SIGINT or SIGTERM it saves what it learned, and raises `Interrupted`.
 
     With `keep_names`, readable names of the features are kept beside their hashes; a run that keeps names goes on to when resumed.
-    `prepare` is called with the model before it learns: it may set how it learns.
+    `prepare` is called with the model before it learns: it may set how it learns. `engine` gives what learns in the model's place.
     """
     run = None
     if resume:
@@ -65,17 +66,21 @@ def train(
             chunks = _again(first, chunks)
         run.names = names
         prepare(run.model)
-        before = run.rows
-        with _signals() as received, TrainingBar(config.kind, reader.rows_total) as bar:
+        before, own = run.rows, {}
+        with engine(run) as run.learner, _signals() as received, TrainingBar(config.kind, reader.rows_total) as bar:
+            if run.learner is not None:
+                own["start_seconds"], began = time.monotonic() - began, time.monotonic()
             try:
                 stopped = run.learn(chunks, lambda status: _watch(status, reader, bar, before, began) or bool(received))
             except InputError as error:
                 if not snapshots(out):
                     raise
                 raise InputError(f"{error}. The {run.rows:,} rows before it are saved in {out}: go on with --resume") from error
-        seconds = time.monotonic() - began
+            seconds = time.monotonic() - began
+            if run.learner is not None:
+                own |= run.learner.summary()
         summary = run.summary()
-        summary |= {"seconds": seconds, "rows_per_second": (run.rows - before) / max(seconds, 1e-9)}
+        summary |= {**own, "seconds": seconds, "rows_per_second": (run.rows - before) / max(seconds, 1e-9)}
         summary |= {"bad_rows": reader.bad_rows, "out_of_order": reader.out_of_order, "negative_rate": run.model.negative_rate}
     write_report(run.folder, config, summary, run.tracker)
     if stopped:

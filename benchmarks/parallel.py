@@ -1,0 +1,113 @@
+"""`python -m benchmarks.parallel SETTING ...`: what a way of training in parallel costs in accuracy, on a generated click log.
+
+The first nine tenths are learned, the last tenth is the test; progressive figures are of predictions made before learning.
+    sequential           one kernel, one thread
+    threads:2, turns:8   threads that share the rows; the same, taking turns
+    shared:16x256        a simulated cluster of 16 workers with minibatches of 256 rows, and the merge rule; add:2x256 the paper's
+    ep:5, passes:2       reinforcement, minibatches of 256 rows: that many passes at most
+    sets:2               two sets of workers with other non-clicks, sampled to 0.3; sets:1 is its baseline
+and after a + `burn=100k`, `half` (16 bits on the wire), `paper` (passes and sets as the paper counts them), `merge=add` (threads),
+`wrong=0.05` (labels drawn anew in the third fifth of the log).
+"""
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import pbodl
+from benchmarks.workload import make_workload
+from pbodl.data.arrays import Batch
+from pbodl.models.clock import parse_duration
+from pbodl.parallel.cluster import Cluster
+from pbodl.parallel.local import learn_with_threads
+from pbodl.parallel.reinforcement import EP, Passes, multiple_data
+from pbodl.training.metrics import StreamMetrics
+
+CHUNK = 32_768
+SETS_RATE = 0.3
+Learn = Callable[[Batch], NDArray[np.float64]]
+
+
+def learner(setting: str, schema: pbodl.Schema, seed: int) -> tuple[Learn, Callable[[], pbodl.DeepProbit]]:
+    """What learns a chunk, and what gives the model in the end."""
+    kind, _, amount = setting.split("+")[0].partition(":")
+    extras: dict[str, Any] = dict(part.partition("=")[::2] for part in setting.split("+")[1:])
+    burn_in = parse_duration(f"{extras['burn']} rows", "burn") if "burn" in extras else None
+    model = pbodl.FMMLP(schema, seed=seed, negative_rate=SETS_RATE if kind == "sets" else 1.0)
+    if kind in ("shared", "add"):
+        workers, rows = map(int, amount.split("x"))
+        cluster = Cluster(model, workers, rows, merge=kind, burn_in=burn_in, half="half" in extras)
+        return cluster.learn, cluster.model
+    if kind == "sets":
+        sets, seen = int(amount), [0]
+        cluster = Cluster(model, 4 * sets, 256)
+
+        def learn(batch: Batch) -> NDArray[np.float64]:
+            cluster.learn(multiple_data(batch, seen[0], seed, SETS_RATE, sets, paper="paper" in extras))
+            seen[0] += len(batch)
+            return np.full(len(batch), np.nan)
+
+        return learn, cluster.model
+    if kind in ("threads", "turns"):
+        learn_with_threads(model, int(amount), extras.get("merge", "shared"), burn_in, in_turns=kind == "turns")
+    elif kind == "ep":
+        model.kernel = EP(int(amount))
+    elif kind == "passes":
+        model.kernel = Passes(int(amount), paper="paper" in extras)
+    elif kind != "sequential":
+        raise SystemExit(f"unknown setting {setting!r}; see python -m benchmarks.parallel --help")
+    return model.learn, lambda: model
+
+
+def with_wrong_labels(batch: Batch, share: float, first: int, last: int) -> Batch:
+    """The batch with that share of the labels of rows first to last turned round."""
+    assert batch.clicks is not None
+    clicks = batch.clicks.copy()
+    turned = first + np.flatnonzero(np.random.default_rng(0).random(last - first) < share)
+    clicks[turned] = 1.0 - clicks[turned]
+    return batch._replace(clicks=clicks)
+
+
+def figures(predicted: NDArray[np.float64], clicks: NDArray[np.float32]) -> Any:
+    metrics = StreamMetrics()
+    metrics.add(predicted, clicks)
+    return metrics.figures()
+
+
+def measure(setting: str, rows: int, seed: int) -> str:
+    """One line of the table."""
+    workload = make_workload(rows, seed)
+    whole, stop = workload.batch, rows * 9 // 10
+    train = whole.rows(0, stop)
+    wrong = [float(part.partition("=")[2]) for part in setting.split("+") if part.startswith("wrong=")]
+    if wrong:
+        train = with_wrong_labels(train, wrong[0], rows * 2 // 5, rows * 3 // 5)
+    learn, trained = learner(setting, workload.schema, seed)
+    began = time.process_time()
+    ctr = np.concatenate([learn(train.rows(start, start + CHUNK)) for start in range(0, stop, CHUNK)])
+    seconds = time.process_time() - began
+    test = figures(trained().predict(whole.rows(stop, rows)).ctr, workload.clicks[stop:])
+    progressive = f"{figures(ctr, workload.clicks[:stop]).log_loss:.4f}" if np.isfinite(ctr).all() else "–"
+    return f"| {setting} | {seed} | {test.auc:.4f} | {test.log_loss:.4f} | {progressive} | {test.calibration:.3f} | {seconds:.0f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("settings", nargs="+")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the world, and of the model")
+    options = parser.parse_args()
+    warnings.simplefilter("always")
+    print("| setting | seed | AUC | log loss | progressive | calibration | CPU s |\n|---|---|---|---|---|---|---|")
+    for seed in options.seeds:
+        for setting in options.settings:
+            print(measure(setting, options.rows, seed), flush=True)
+
+
+if __name__ == "__main__":
+    main()

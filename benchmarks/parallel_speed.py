@@ -1,0 +1,116 @@
+"""`python -m benchmarks.parallel_speed`: how much faster several threads learn than one, and what a message costs.
+
+Two models take turns, chunk by chunk, so that a busy moment of the machine falls on both; a figure is the median over the chunks,
+and the best chunk stands beside it. `kernel` is learning from hashed batches; `train` the whole session on a Parquet file, reading,
+hashing and metrics included. The costs of a cluster's steps are per row of a minibatch.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import pbodl
+from benchmarks.workload import make_workload
+from pbodl.data.synthetic import World
+from pbodl.parallel.local import learn_with_threads, threads_for
+from pbodl.parallel.message import decode, encode
+from pbodl.parallel.server import Shard
+from pbodl.parallel.worker import Worker, plan
+from pbodl.training.config import check_config
+from pbodl.training.presets import PRESETS
+from pbodl.training.session import train
+
+CHUNK = 32_768
+
+
+def kernel(rows: int, workers: int) -> None:
+    """Chunks of a hashed log, learned by one thread and by several in turns."""
+    workload = make_workload(rows)
+    models = {1: pbodl.FMMLP(workload.schema), workers: pbodl.FMMLP(workload.schema)}
+    learn_with_threads(models[workers], workers)
+    seconds: dict[int, list[float]] = {1: [], workers: []}
+    for start in range(0, rows, CHUNK):
+        part = workload.batch.rows(start, start + CHUNK)
+        for n, model in models.items():
+            began = time.perf_counter()
+            model.learn(part)
+            seconds[n].append((time.perf_counter() - began) / len(part))
+    warm = {n: times[2:] for n, times in seconds.items()}  # the first chunks compile, and climb the ramp
+    _tell("kernel", workers, warm)
+
+
+def session(rows: int, workers: int, rounds: int) -> None:
+    """`pbodl train` on a Parquet file, with one worker and with several in turns."""
+    config = check_config(PRESETS["synthetic"]())
+    seconds: dict[int, list[float]] = {1: [], workers: []}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.parquet"
+        World(rows=rows).write(path)
+        for lap in range(rounds):
+            for n in seconds:
+                summary = train(config, [str(path)], Path(folder) / f"run-{n}-{lap}", prepare=threads_for(n, "shared", None))
+                seconds[n].append(summary["seconds"] / rows)
+    _tell("train", workers, seconds)
+
+
+def costs(rows: int, minibatch: int) -> None:
+    """What plan, pull, learn, encode, decode and push cost one of two workers, when the log's first half is learned."""
+    workload = make_workload(rows)
+    model = pbodl.FMMLP(workload.schema)
+    model.learn(workload.batch.rows(0, rows // 2))
+    shard, worker = Shard(model), Worker(model, "worker")
+    shard.predictive_variance = 0.15
+    times: dict[str, list[float]] = {}
+    size: list[int] = []
+    sequential = pbodl.FMMLP(workload.schema)
+    sequential.load_state(model.state())
+    for start in range(rows // 2, rows - minibatch, minibatch):
+        part = workload.batch.rows(start, start + minibatch)
+        marks = [time.perf_counter()]
+        task = plan(part)
+        marks.append(time.perf_counter())
+        pulled = shard.pull(task.keys)
+        marks.append(time.perf_counter())
+        message, _ = worker.learn(task, [pulled], workers=2)
+        marks.append(time.perf_counter())
+        content = encode(message)
+        marks.append(time.perf_counter())
+        message = decode(content)
+        marks.append(time.perf_counter())
+        shard.push(message)
+        marks.append(time.perf_counter())
+        sequential.learn(part)
+        marks.append(time.perf_counter())
+        size.append(len(content))
+        for name, seconds in zip(("plan", "pull", "learn", "encode", "decode", "push", "sequential"), np.diff(marks), strict=True):
+            times.setdefault(name, []).append(seconds)
+    text = ", ".join(f"{name} {1e6 * statistics.median(values) / minibatch:.2f}" for name, values in times.items())
+    print(f"minibatch of {minibatch}: µs per row: {text}; bytes per row {statistics.median(size) / minibatch:.0f}")
+
+
+def _tell(what: str, workers: int, seconds: dict[int, list[float]]) -> None:
+    median, best = ({n: figure(times) for n, times in seconds.items()} for figure in (statistics.median, min))
+    print(
+        f"{what}: 1 worker {1 / median[1]:,.0f} rows/s (best {1 / best[1]:,.0f}), {workers} workers {1 / median[workers]:,.0f} "
+        f"(best {1 / best[workers]:,.0f}); ratio {median[1] / median[workers]:.2f}, of the best {best[1] / best[workers]:.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    kernel(options.rows, options.workers)
+    for minibatch in (256, 1024):
+        costs(min(options.rows, 300_000), minibatch)
+    session(options.rows, options.workers, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

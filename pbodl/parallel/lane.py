@@ -1,0 +1,61 @@
+"""A lane: one source of messages, served by one worker process at a time, whoever that is.
+
+A lane's minibatches come in order, two at a time: while one is learned, the weights of the next are pulled. Its messages go out one
+after the other. If the process dies, its successor gets the unfinished minibatches again, under the same (source, sequence). The
+shards tell with every pull which message of the lane they applied last; so the successor knows, without a memory of its own,
+    - that its predecessor in the lane is finished, and that it may go on;
+    - that all shards have this very message: then nothing is left to do but to say so;
+    - that some have it: then it learns the minibatch again from what the shards hold now, and sends the message; those that have
+      their part drop it as a repeat, the others apply theirs. Every part is applied once, and so every row is counted once.
+What was predicted for the rows died with the process. Predicting them again, now that they are learned in part, would flatter the
+figures; they are left out of them (NaN), and counted.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.merge import DEFAULT
+from pbodl.parallel.message import encode, split
+from pbodl.parallel.wire import Done, Work, decode_pulled
+from pbodl.parallel.worker import Worker, plan
+
+DEPTH = 2  # minibatches of a lane under way: one is learned, the next one's weights are pulled
+
+Call = tuple[str, tuple[Any, ...]]  # a method of `DurableShard`, and its arguments
+Ask = Callable[[Sequence[Call]], list[Any]]  # one call to each shard, all at the same time; their answers
+
+
+class Lane:
+    """The lane `source`. `learn` may be called by DEPTH threads; `ask` reaches the shards."""
+
+    def __init__(self, model: DeepProbit, source: str, shards: int, ask: Ask, merge: str = DEFAULT, half: bool = False) -> None:
+        self.source, self._shards, self._ask, self._half = source, shards, ask, half
+        self._worker = Worker(model, source, merge)
+        self._turn = threading.Condition()
+        self._finished = 0  # the last message that all shards have
+
+    def learn(self, work: Work) -> Done:
+        """Learn a minibatch, and have its message applied by all shards."""
+        task = plan(work.batch, self._shards)
+        answers = self._ask([("pull", (self.source, task.keys_of(shard).tobytes())) for shard in range(self._shards)])
+        pulled, applied = zip(*map(decode_pulled, answers), strict=True)
+        nothing = np.full(len(work.batch), np.nan)
+        with self._turn:
+            self._turn.wait_for(lambda: max(self._finished, min(applied)) >= work.sequence - 1)
+            if min(applied) >= work.sequence:
+                done = Done(nothing, pulled[0].predictive_variance, 0)
+            else:
+                self._worker.sequence = work.sequence - 1
+                message, ctr = self._worker.learn(task, pulled, work.workers)
+                parts = [encode(part, self._half) for part in split(message, self._shards)]
+                versions = self._ask([("push", (part,)) for part in parts])
+                if max(applied) >= work.sequence:
+                    ctr = nothing
+                done = Done(ctr, pulled[0].predictive_variance, max(0, versions[0] - pulled[0].version))
+            self._finished = max(self._finished, work.sequence)
+            self._turn.notify_all()
+        return done

@@ -1,0 +1,259 @@
+"""Parallel training on Ray: `pbodl train --engine ray`. What moves the bytes, and nothing else.
+
+Shards (`durable`) and lanes (`lane`) are actors, the coordinator (`coordinator`) is in the process that reads the log. Ray
+places the actors by the CPUs they ask for, starts them anew when their process or node dies, and calls again what had not returned;
+(source, sequence) makes of these repeated calls an effect that happens once.
+
+Local use listens on 127.0.0.1 alone. A cluster is made with `ray start`, outside of this program: docs/scaling.md.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.arrays import Batch
+from pbodl.data.schema import Schema
+from pbodl.errors import InputError
+from pbodl.models.clock import Duration
+from pbodl.models.contract import Model
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.coordinator import Coordinator, schedule_of, source_of
+from pbodl.parallel.durable import DurableShard, write_first
+from pbodl.parallel.lane import DEPTH, Call, Lane
+from pbodl.parallel.ledger import Ledger, check
+from pbodl.parallel.merge import DEFAULT
+from pbodl.parallel.server import Shard
+from pbodl.parallel.sharding import deal, empty_part, join
+from pbodl.parallel.wire import Done, Work, decode_done, decode_work, encode_done, encode_work, unpack
+from pbodl.training.online import Run
+
+INLINE = 8 << 20  # bytes: up to this size an argument travels with its call, and not through the object store, which is slower
+# Half of the cluster's CPUs are asked for, at most one per actor: what half of the nodes held finds room on the others.
+ASKED = 0.5
+PATIENCE = 180  # seconds for all actors to start
+# Ray listens on all interfaces unless it takes the machine for one that cannot be part of a cluster.
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+class Settings(NamedTuple):
+    """The options of the command line."""
+
+    workers: int = 1
+    shards: int = 1
+    rows: int | None = None  # of a minibatch
+    merge: str = DEFAULT
+    burn_in: Duration | None = None
+    half: bool = False
+    address: str | None = None
+
+
+class ShardActor:
+    """A shard in a process of its own; a new process goes on from the journal."""
+
+    def __init__(self, recipe: bytes, number: int, shards: int, folder: str, sync: bool) -> None:
+        self._shard = DurableShard(empty_part(_model(recipe), shards), number, folder, sync)
+
+    def pull(self, source: str, keys: bytes) -> bytes:
+        return self._shard.pull(source, keys)
+
+    def push(self, content: bytes) -> int:
+        return self._shard.push(content)
+
+    def state(self) -> bytes:
+        return self._shard.state()
+
+    def ready(self) -> bool:
+        return True
+
+
+class LaneActor:
+    """A lane in a process of its own, which remembers nothing that the shards do not."""
+
+    def __init__(self, recipe: bytes, source: str, names: Sequence[str], merge: str, half: bool) -> None:
+        import ray
+
+        # By name: handles among the arguments could be lost with the node that keeps them.
+        shards = [ray.get_actor(name) for name in names]
+
+        def ask(calls: Sequence[Call]) -> list[Any]:
+            return ray.get([getattr(shard, name).remote(*given) for shard, (name, given) in zip(shards, calls, strict=True)])
+
+        self._lane = Lane(_model(recipe), source, len(shards), ask, merge, half)
+
+    def learn(self, content: bytes) -> bytes:
+        return encode_done(self._lane.learn(decode_work(content)))
+
+    def ready(self) -> bool:
+        return True
+
+
+class RayCarrier:
+    """Brings work to the lanes' actors."""
+
+    def __init__(self, lanes: Sequence[Any]) -> None:
+        self._lanes = lanes
+
+    def send(self, lane: int, work: Work) -> Any:
+        return self._lanes[lane].learn.remote(encode_work(work))
+
+    def wait(self, tickets: list[Any]) -> tuple[Any, Done]:
+        import ray
+
+        ready, _ = ray.wait(tickets, num_returns=1)
+        return ready[0], decode_done(_get(ready[0]))
+
+
+class OnRay:
+    """Learns for a run in its model's place (`training.online.Learner`)."""
+
+    def __init__(self, model: DeepProbit, folder: Path, settings: Settings) -> None:
+        import ray
+
+        self._model, self._read, self._shards = model, 0, settings.shards
+        recipe = msgspec.json.encode({"kind": model.kind, "schema": model.schema, "spec": model.spec})
+        for shard in deal(model, settings.shards):
+            write_first(shard, folder / str(shard.number))
+        cpus = min(1.0, int(1e4 * ASKED * ray.cluster_resources().get("CPU", 1.0) / (settings.workers + settings.shards)) / 1e4)
+        options = {"num_cpus": cpus, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": "SPREAD"}
+        make_shard: Any = ray.remote(ShardActor)
+        make_lane: Any = ray.remote(LaneActor)
+        # A machine that dies together with this process takes the run back to its last snapshot, whatever was on its disk.
+        sync = settings.address is not None
+        names = [f"pbodl-{uuid.uuid4().hex}-shard-{n}" for n in range(settings.shards)]
+        self.shards = [
+            make_shard.options(name=name, **options).remote(recipe, n, len(names), str(folder / str(n)), sync) for n, name in enumerate(names)
+        ]
+        make_lane = make_lane.options(max_concurrency=DEPTH, **options)
+        self.lanes = [make_lane.remote(recipe, source_of(n), names, settings.merge, settings.half) for n in range(settings.workers)]
+        try:
+            ray.get([actor.ready.remote() for actor in (*self.lanes, *self.shards)], timeout=PATIENCE)
+        except ray.exceptions.GetTimeoutError as error:
+            raise InputError(
+                f"{settings.workers} workers and {settings.shards} shards did not start within {PATIENCE} s; each asks for {cpus} "
+                "CPUs: see `ray status` for what the cluster has left"
+            ) from error
+        except ray.exceptions.RayActorError as error:
+            raise InputError(f"an actor could not start: {error}") from error
+        rows = minibatch(settings.workers) if settings.rows is None else settings.rows
+        schedule = schedule_of(settings.workers, rows, settings.burn_in)
+        self._coordinator = Coordinator(RayCarrier(self.lanes), schedule, settings.workers, model.rows_learned)
+
+    def learn(self, batch: Batch) -> NDArray[np.float64]:
+        self._read += len(batch)
+        return self._coordinator.learn(batch)
+
+    def gather(self) -> None:
+        self._model.load_state(join(self._states()).state())
+
+    def ledger(self) -> Ledger:
+        """What the shards applied, held against what was read."""
+        return check(self._coordinator.accounts, [shard.ledger for shard in self._states()], self._read)
+
+    def summary(self) -> dict[str, Any]:
+        ledger, staleness = self.ledger(), np.array(self._coordinator.staleness or [0])
+        return {
+            "ledger": ledger.asdict(), "lost_predictions": self._coordinator.lost_predictions,
+            "staleness": {"mean": float(staleness.mean()), "most": int(staleness.max())},
+        }  # fmt: skip
+
+    def _states(self) -> list[Shard]:
+        parts = []
+        for number, shard in enumerate(self.shards):
+            part = Shard(empty_part(self._model, self._shards), number)
+            part.load_state(unpack(_get(shard.state.remote())))
+            parts.append(part)
+        return parts
+
+
+def minibatch(workers: int) -> int:
+    """Rows of a minibatch, so that about 4096 are under way at a time: more costs accuracy, fewer cost messages."""
+    return 1024 if workers == 1 else max(64, min(1024, 4096 // (DEPTH * workers)))
+
+
+def ray_for(settings: Settings) -> Callable[[Run], contextlib.AbstractContextManager[OnRay]]:
+    """What the options of the command line ask for: what learns for a run, while the context lasts."""
+    schedule_of(settings.workers, settings.rows or 1, settings.burn_in)  # an error in them is said before anything is started
+    if not 1 <= settings.shards <= 4096:
+        raise InputError(f"shards is {settings.shards}; it must be a whole number from 1 to 4096")
+
+    @contextlib.contextmanager
+    def engine(run: Run) -> Iterator[OnRay]:
+        if not isinstance(run.model, DeepProbit):
+            raise InputError(f"the engine is 'ray', but the model {run.model.kind!r} learns in one process; leave --engine out")
+        if settings.burn_in is not None and not settings.burn_in.in_rows and run.model._counts_rows:
+            raise InputError("a burn-in in time needs a model whose clock is the schema's time; give it in rows, such as 100k")
+        folder = (run.folder / "shards").absolute()
+        shutil.rmtree(folder, ignore_errors=True)
+        with _connected(settings.address):
+            learner = OnRay(run.model, folder, settings)
+            try:
+                yield learner
+            finally:
+                _stop([*learner.lanes, *learner.shards])
+        shutil.rmtree(folder, ignore_errors=True)
+
+    return engine
+
+
+@contextlib.contextmanager
+def _connected(address: str | None) -> Iterator[None]:
+    """A connection to the cluster at `address`, or to one of this machine that lives as long as the training."""
+    if address is None and "ray" not in sys.modules:
+        os.environ.setdefault(LOOPBACK, "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError("the engine 'ray' needs Ray, which is not installed: pip install 'pbodl[cluster]'") from error
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        options["_system_config"] = {"max_direct_call_object_size": INLINE}
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError) as error:
+        raise InputError(f"there is no Ray cluster at {address}: {error}. Start one with `ray start --head`") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _get(reference: Any) -> Any:
+    import ray
+
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayActorError as error:
+        raise InputError(f"an actor is gone for good, and the training with it: {error}") from error
+
+
+def _stop(actors: Sequence[Any]) -> None:
+    import ray
+
+    for actor in actors:
+        ray.kill(actor, no_restart=True)
+
+
+def _model(recipe: bytes) -> DeepProbit:
+    """An empty model of the kind that is trained."""
+    import pbodl  # noqa: F401  it brings all kinds
+
+    given = msgspec.json.decode(recipe)
+    kind = Model.kinds[given["kind"]]
+    model = kind.from_spec(msgspec.convert(given["schema"], Schema), msgspec.convert(given["spec"], kind.Spec))
+    assert isinstance(model, DeepProbit)
+    return model
