@@ -46,7 +46,7 @@ class Lane:
         nothing = np.full(len(work.batch), np.nan)
         with self._turn:
             self._turn.wait_for(lambda: max(self._finished, min(applied)) >= work.sequence - 1)
-            if min(applied) >= work.sequence:
+            if max(self._finished, min(applied)) >= work.sequence:
                 done = Done(nothing, pulled[0].predictive_variance, 0)
             else:
                 self._worker.sequence = work.sequence - 1

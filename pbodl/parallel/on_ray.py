@@ -121,20 +121,30 @@ class OnRay:
 
         self._model, self._read, self._shards = model, 0, settings.shards
         recipe = msgspec.json.encode({"kind": model.kind, "schema": model.schema, "spec": model.spec})
-        for shard in deal(model, settings.shards):
-            write_first(shard, folder / str(shard.number))
         cpus = min(1.0, int(1e4 * ASKED * ray.cluster_resources().get("CPU", 1.0) / (settings.workers + settings.shards)) / 1e4)
         options = {"num_cpus": cpus, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": "SPREAD"}
         make_shard: Any = ray.remote(ShardActor)
         make_lane: Any = ray.remote(LaneActor)
         # A machine that dies together with this process takes the run back to its last snapshot, whatever was on its disk.
         sync = settings.address is not None
-        names = [f"pbodl-{uuid.uuid4().hex}-shard-{n}" for n in range(settings.shards)]
-        self.shards = [
-            make_shard.options(name=name, **options).remote(recipe, n, len(names), str(folder / str(n)), sync) for n, name in enumerate(names)
-        ]
+        self.shards, names = [], []
+        for shard in deal(model, settings.shards):
+            place = folder / str(shard.number)
+            write_first(shard, place)
+            names.append(f"pbodl-{uuid.uuid4().hex}-shard-{shard.number}")
+            made = make_shard.options(name=names[-1], **options)
+            self.shards.append(made.remote(recipe, shard.number, settings.shards, str(place), sync))
         make_lane = make_lane.options(max_concurrency=DEPTH, **options)
         self.lanes = [make_lane.remote(recipe, source_of(n), names, settings.merge, settings.half) for n in range(settings.workers)]
+        self._started(cpus, settings)
+        rows = minibatch(settings.workers) if settings.rows is None else settings.rows
+        schedule = schedule_of(settings.workers, rows, settings.burn_in)
+        self._coordinator = Coordinator(RayCarrier(self.lanes), schedule, settings.workers, model.rows_learned)
+
+    def _started(self, cpus: float, settings: Settings) -> None:
+        """Wait for all actors."""
+        import ray
+
         try:
             ray.get([actor.ready.remote() for actor in (*self.lanes, *self.shards)], timeout=PATIENCE)
         except ray.exceptions.GetTimeoutError as error:
@@ -144,9 +154,6 @@ class OnRay:
             ) from error
         except ray.exceptions.RayActorError as error:
             raise InputError(f"an actor could not start: {error}") from error
-        rows = minibatch(settings.workers) if settings.rows is None else settings.rows
-        schedule = schedule_of(settings.workers, rows, settings.burn_in)
-        self._coordinator = Coordinator(RayCarrier(self.lanes), schedule, settings.workers, model.rows_learned)
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         self._read += len(batch)

@@ -49,7 +49,7 @@ class Entry(msgspec.Struct):
     sequence: int = 0  # of the last message applied
     rows: int = 0
     precision: float = 0.0  # added in all
-    repeats: int = 0  # messages dropped, having been applied before
+    repeats: int = 0  # messages dropped, having been applied before; those since the last snapshot are forgotten in a restart
 
 
 class Shard:

@@ -53,7 +53,7 @@ def unpack(content: bytes) -> dict[str, NDArray]:
             first, last = entry["data_offsets"]
             arrays[name] = np.frombuffer(data[first:last], DTYPES[entry["dtype"]]).reshape(entry["shape"])
         return arrays
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"these {len(content)} bytes are not packed arrays ({type(error).__name__}: {error})") from error
 
 

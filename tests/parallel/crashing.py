@@ -1,0 +1,76 @@
+"""A cluster in one thread whose parts are killed at chosen moments: what Ray does with calls and restarts, without Ray."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.coordinator import source_of
+from pbodl.parallel.durable import DurableShard, write_first
+from pbodl.parallel.lane import Lane
+from pbodl.parallel.sharding import deal, empty_part
+from pbodl.parallel.wire import Done, Work, decode_done, decode_work, encode_done, encode_work
+
+
+class Killed(Exception):
+    """The process that was asked is gone; whether it did what it was asked, nobody knows."""
+
+
+class Crashing:
+    """A carrier (`coordinator.Carrier`) that kills shards and lanes with probability `risk` before and after every call."""
+
+    def __init__(self, model: DeepProbit, lanes: int, shards: int, folder: Path, risk: float = 0.0, seed: int = 0) -> None:
+        self._model, self._shards, self._folder, self._risk = model, shards, folder, risk
+        self._chance = random.Random(seed)
+        for shard in deal(model, shards):
+            write_first(shard, folder / str(shard.number))
+        self.hosts = [self._host(number) for number in range(shards)]
+        self.lanes = [self._lane(number) for number in range(lanes)]
+        self._sent: dict[tuple[int, int], bytes] = {}
+        self.killed = {"shard": 0, "lane": 0}
+
+    def _host(self, number: int) -> DurableShard:
+        return DurableShard(empty_part(self._model, self._shards), number, self._folder / str(number))
+
+    def _lane(self, number: int) -> Lane:
+        return Lane(self._model, source_of(number), self._shards, self._ask)
+
+    def _unlucky(self) -> bool:
+        return self._chance.random() < self._risk
+
+    def _ask(self, calls: Any) -> list[Any]:
+        answers = []
+        for number, (name, given) in enumerate(calls):
+            if self._unlucky():
+                self._restart(number)
+            answer = getattr(self.hosts[number], name)(*given)
+            if self._unlucky():  # it was done, but the answer is lost: the call is made again
+                self._restart(number)
+                answer = getattr(self.hosts[number], name)(*given)
+            answers.append(answer)
+            if self._unlucky():
+                raise Killed  # the lane, between two shards
+        return answers
+
+    def _restart(self, number: int) -> None:
+        self.killed["shard"] += 1
+        self.hosts[number].journal.close()
+        self.hosts[number] = self._host(number)
+
+    def send(self, lane: int, work: Work) -> tuple[int, int]:
+        self._sent[lane, work.sequence] = encode_work(work)
+        return lane, work.sequence
+
+    def wait(self, tickets: list[tuple[int, int]]) -> tuple[tuple[int, int], Done]:
+        lane = self._chance.choice(tickets)[0]
+        ticket = min(one for one in tickets if one[0] == lane)  # a lane's work is done in order
+        while True:
+            try:
+                done = encode_done(self.lanes[lane].learn(decode_work(self._sent[ticket])))
+                if self._unlucky():
+                    raise Killed  # after all of it, before its answer
+                del self._sent[ticket]
+                return ticket, decode_done(done)
+            except Killed:
+                self.killed["lane"] += 1
+                self.lanes[lane] = self._lane(lane)

@@ -1,0 +1,100 @@
+"""Coordinator, lanes and durable shards together, with and without murder; what Ray adds is tested in test_on_ray."""
+
+import numpy as np
+import pytest
+
+from pbodl.parallel.coordinator import STALENESS, Coordinator, schedule_of
+from pbodl.parallel.ledger import check
+from pbodl.parallel.schedule import Schedule
+from pbodl.parallel.server import Shard
+from pbodl.parallel.sharding import join
+from pbodl.parallel.wire import Done
+from tests.parallel.crashing import Crashing
+from tests.parallel.logs import differing, fm, log_loss, market_log, plain_log
+
+
+def cluster(folder, lanes, shards, risk=0.0, seed=0, rows=32):
+    carrier = Crashing(fm(), lanes, shards, folder, risk, seed)
+    return carrier, Coordinator(carrier, schedule_of(lanes, rows), lanes)
+
+
+def test_one_lane_is_sequential_training_bit_for_bit(tmp_path):
+    batch, ref = plain_log(700), fm()
+    ctr = ref.learn(batch)
+    carrier, coordinator = cluster(tmp_path, lanes=1, shards=1)
+    comp = np.concatenate([coordinator.learn(batch.rows(start, start + 300)) for start in range(0, 700, 300)])
+    np.testing.assert_array_equal(comp, ctr)
+    assert differing(ref, carrier.hosts[0].shard.model) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_killed_every_row_counts_once(tmp_path, seed):
+    batch = market_log(3000, seed)
+    carrier, coordinator = cluster(tmp_path, lanes=3, shards=2, risk=0.03, seed=seed)
+    ctr = coordinator.learn(batch)
+    assert min(carrier.killed.values()) > 3
+    shards: list[Shard] = [host.shard for host in carrier.hosts]
+    ledger = check(coordinator.accounts, [shard.ledger for shard in shards], len(batch))
+    assert ledger.asdict()["sound"]
+    model = join(shards)
+    assert model.rows_learned == len(batch)
+    # Beside the ledger: every feature of every row is counted in its own row of the table, once.
+    keys, counts = np.unique(batch.keys, return_counts=True)
+    np.testing.assert_array_equal(model.table.count[model.table.find(keys)], counts)
+    assert coordinator.lost_predictions == np.isnan(ctr).sum() > 0
+    quiet = cluster(tmp_path / "quiet", lanes=3, shards=2)[1].learn(batch)
+    known = ~np.isnan(ctr)
+    kept = batch.rows(0, 0)._replace(clicks=batch.clicks[known])
+    assert abs(log_loss(kept, ctr[known]) - log_loss(kept, quiet[known])) < 0.01
+
+
+def test_a_restarted_shard_has_every_bit_of_the_one_before(tmp_path):
+    carrier, coordinator = cluster(tmp_path, lanes=2, shards=2)
+    coordinator.learn(market_log(2000))
+    for number, host in enumerate(carrier.hosts):
+        before = host.shard.state()
+        carrier._restart(number)
+        after = carrier.hosts[number].shard.state()
+        assert [name for name in before if not np.array_equal(before[name], after[name])] == []
+        assert carrier.hosts[number].replayed > 0
+
+
+def test_a_long_log_becomes_a_snapshot(tmp_path, monkeypatch):
+    monkeypatch.setattr("pbodl.parallel.durable.LOG_BYTES", 20_000)
+    carrier, coordinator = cluster(tmp_path, lanes=1, shards=1)
+    coordinator.learn(plain_log(2000))
+    host = carrier.hosts[0]
+    assert host.journal.number > 2 and host.journal.size <= max(20_000, 2 * host.journal.state_size) + 20_000
+    before = host.shard.state()
+    carrier._restart(0)
+    assert carrier.hosts[0].replayed < 2000 / 32
+    assert all(np.array_equal(before[name], array) for name, array in carrier.hosts[0].shard.state().items())
+
+
+class Slow:
+    """A carrier whose first work never ends while there is other work; notes how much is under way."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.most = 0
+        self.behind = 0
+
+    def send(self, lane, work):
+        self.sent.append(len(work.batch))
+        return len(self.sent) - 1
+
+    def wait(self, tickets):
+        self.most = max(self.most, len(tickets))
+        self.behind = max(self.behind, len(self.sent) - 1 - min(tickets))
+        ticket = max(tickets)
+        return ticket, Done(np.full(self.sent[ticket], 0.5), 0.1, 0)
+
+
+def test_what_is_under_way_and_how_old_it_is_are_bounded():
+    carrier = Slow()
+    coordinator = Coordinator(carrier, Schedule(4, 10), lanes=4, seen=1_000_000)
+    ctr = coordinator.learn(plain_log(3000))
+    assert sum(carrier.sent) == 3000 == coordinator.seen - 1_000_000 and (ctr == 0.5).all()
+    assert carrier.most == 4
+    assert carrier.behind == STALENESS * 4 - 1
+    assert sum(account.rows for account in coordinator.accounts.values()) == 3000
