@@ -52,7 +52,7 @@ class Coordinator:
     """Learns batches by `lanes` lanes that `carrier` reaches; `seen` rows were learned before."""
 
     def __init__(self, carrier: Carrier, schedule: Schedule, lanes: int, seen: int = 0) -> None:
-        self._carrier, self._schedule, self.seen = carrier, schedule, seen
+        self._carrier, self.schedule, self.seen = carrier, schedule, seen
         self.accounts = {source_of(lane): Account() for lane in range(lanes)}
         self._busy = np.zeros(lanes, np.int64)
         self._number = 0
@@ -82,7 +82,7 @@ class Coordinator:
     def _now(self, now: float) -> Round:
         """The schedule's round; asked anew when one round's minibatches are acknowledged."""
         if self._round is None or self._acknowledged >= self._round.workers:
-            self._round = self._schedule.next(self.seen, now, self._variance)
+            self._round = self.schedule.next(self.seen, now, self._variance)
             self._acknowledged = 0
         return self._round
 

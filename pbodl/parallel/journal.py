@@ -9,9 +9,10 @@ the record is on the disk, so that the death of the machine loses nothing either
 
 import os
 import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
+
+from isal.isal_zlib import crc32
 
 from pbodl.errors import InputError
 
@@ -34,7 +35,7 @@ class Journal:
         number = max((int(path.stem) for path in self.folder.glob("*.state")), default=0) + 1
         temporary = self.folder / ".writing"
         with temporary.open("wb") as file:
-            file.write(HEAD.pack(len(state) & 0xFFFFFFFF, zlib.crc32(state)))
+            file.write(HEAD.pack(len(state) & 0xFFFFFFFF, crc32(state)))
             file.write(state)
             file.flush()
             os.fsync(file.fileno())
@@ -55,7 +56,7 @@ class Journal:
         content = (self.folder / f"{numbers[-1]:08d}.state").read_bytes()
         length, checksum = HEAD.unpack_from(content)
         state = content[HEAD.size :]
-        if len(state) & 0xFFFFFFFF != length or zlib.crc32(state) != checksum:
+        if len(state) & 0xFFFFFFFF != length or crc32(state) != checksum:
             raise InputError(f"the snapshot {numbers[-1]:08d}.state in {self.folder} does not match its checksum; it is damaged")
         self._open(numbers[-1], fresh=False)
         self.state_size = len(state)
@@ -70,10 +71,12 @@ class Journal:
     def append(self, record: bytes) -> None:
         """Keep a record. If that fails, it is as if it had not been tried."""
         assert self._log is not None
-        content = memoryview(HEAD.pack(len(record), zlib.crc32(record)) + record)
+        head = HEAD.pack(len(record), crc32(record))
         try:
-            while content:
-                content = content[os.write(self._log, content) :]
+            written = os.writev(self._log, [head, record])
+            rest = memoryview(record)[max(written - len(head), 0) :] if written >= len(head) else memoryview(head[written:] + record)
+            while rest:
+                rest = rest[os.write(self._log, rest) :]
             if self.sync:
                 os.fdatasync(self._log)
         except OSError:
@@ -106,7 +109,7 @@ def _ends(records: bytes) -> Iterator[int]:
     while start + HEAD.size <= len(records):
         length, checksum = HEAD.unpack_from(records, start)
         end = start + HEAD.size + length
-        if end > len(records) or zlib.crc32(records[start + HEAD.size : end]) != checksum:
+        if end > len(records) or crc32(records[start + HEAD.size : end]) != checksum:
             return
         yield end
         start = end

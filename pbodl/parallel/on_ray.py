@@ -139,7 +139,7 @@ class OnRay:
         self._started(cpus, settings)
         rows = minibatch(settings.workers) if settings.rows is None else settings.rows
         schedule = schedule_of(settings.workers, rows, settings.burn_in)
-        self._coordinator = Coordinator(RayCarrier(self.lanes), schedule, settings.workers, model.rows_learned)
+        self.coordinator = Coordinator(RayCarrier(self.lanes), schedule, settings.workers, model.rows_learned)
 
     def _started(self, cpus: float, settings: Settings) -> None:
         """Wait for all actors."""
@@ -157,19 +157,19 @@ class OnRay:
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         self._read += len(batch)
-        return self._coordinator.learn(batch)
+        return self.coordinator.learn(batch)
 
     def gather(self) -> None:
         self._model.load_state(join(self._states()).state())
 
     def ledger(self) -> Ledger:
         """What the shards applied, held against what was read."""
-        return check(self._coordinator.accounts, [shard.ledger for shard in self._states()], self._read)
+        return check(self.coordinator.accounts, [shard.ledger for shard in self._states()], self._read)
 
     def summary(self) -> dict[str, Any]:
-        ledger, staleness = self.ledger(), np.array(self._coordinator.staleness or [0])
+        ledger, staleness = self.ledger(), np.array(self.coordinator.staleness or [0])
         return {
-            "ledger": ledger.asdict(), "lost_predictions": self._coordinator.lost_predictions,
+            "ledger": ledger.asdict(), "lost_predictions": self.coordinator.lost_predictions,
             "staleness": {"mean": float(staleness.mean()), "most": int(staleness.max())},
         }  # fmt: skip
 

@@ -18,7 +18,7 @@ from pbodl.models.clock import Duration
 
 RAMP = 0.05
 SMALLEST = 64  # rows of a minibatch while the ramp adds workers
-RISE = 1.5  # of the predictive variance, over its lowest in the last rounds, that is taken for overshooting
+RISE = 2.0  # of the predictive variance, over its lowest in the last rounds, that is taken for overshooting
 MEMORY = 100  # rounds
 MOST_WORKERS, MOST_ROWS = 4096, 65536
 

@@ -1,0 +1,101 @@
+"""`python -m benchmarks.ray_overhead`: what Ray costs beside the same cluster in one process, and beside threads.
+
+Three models take turns, chunk by chunk: `cluster` pulls, learns, pushes and merges in one process and thread; `ray` does so with
+processes and messages, the next pull under way while a minibatch is learned; `threads` shares memory. The wall clock says what a
+worker loses by Ray: with one worker (the default), both have one core for learning. CPU seconds are those of all processes that take
+part, Ray's own included. Also: what the journal costs with and without fsync.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+import pbodl
+from benchmarks.workload import make_workload
+from pbodl.parallel.cluster import Cluster
+from pbodl.parallel.journal import Journal
+from pbodl.parallel.lane import DEPTH
+from pbodl.parallel.local import learn_with_threads
+from pbodl.parallel.on_ray import Settings, ray_for
+from pbodl.parallel.schedule import Schedule
+from pbodl.training.config import check_config
+from pbodl.training.online import Run
+from pbodl.training.presets import PRESETS
+
+CHUNK = 32_768
+
+
+def cpu_seconds() -> float:
+    """Of this process and all that it started."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def measure(rows: int, workers: int, shards: int, minibatch: int, half: bool) -> None:
+    workload = make_workload(rows)
+    threads = pbodl.FMMLP(workload.schema)
+    learn_with_threads(threads, workers)
+    schedule = Schedule(DEPTH * workers, minibatch)  # with one worker, too: it is to stand for one of many
+    cluster = Cluster(pbodl.FMMLP(workload.schema), DEPTH * workers, minibatch, shards, half=half)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run.start(check_config(PRESETS["synthetic"]()), folder, workload.batch.rows(0, 1000))
+        with ray_for(Settings(workers, shards, minibatch, half=half))(run) as on_ray:
+            on_ray.coordinator.schedule = schedule
+            learners: dict[str, Callable] = {"cluster": cluster.learn, "ray": on_ray.learn, "threads": threads.learn}
+            spent: dict[str, list[tuple[float, float]]] = {name: [] for name in learners}
+            for start in range(0, rows, CHUNK):
+                part = workload.batch.rows(start, start + CHUNK)
+                for name, learn in learners.items():
+                    before, began = cpu_seconds(), time.perf_counter()
+                    learn(part)
+                    spent[name].append(((cpu_seconds() - before) / len(part), (time.perf_counter() - began) / len(part)))
+            staleness = on_ray.summary()["staleness"]
+    warm = {name: list(zip(*times[len(times) // 3 :], strict=True)) for name, times in spent.items()}  # behind the ramp
+    print("| path | CPU µs a row | wall µs a row |\n|---|---|---|")
+    for name, (cpu, wall) in warm.items():
+        print(f"| {name} | {1e6 * statistics.median(cpu):.2f} | {1e6 * statistics.median(wall):.2f} |")
+    print(f"\nstaleness on Ray: {staleness}")
+    for other in ("cluster", "threads"):
+        pairs = zip(warm["ray"], warm[other], strict=True)
+        cpu, wall = (statistics.median(a / b - 1 for a, b in zip(*pair, strict=True)) for pair in pairs)
+        print(f"ray over {other}: CPU {cpu:+.0%}, wall {wall:+.0%} (medians over chunks)")
+
+
+def journal(record: int = 560_000, records: int = 100) -> None:
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        for sync in (False, True):
+            log = Journal(Path(folder) / str(sync), sync)
+            log.begin(b"")
+            times = []
+            for _ in range(records):
+                began = time.perf_counter()
+                log.append(b"a" * record)
+                times.append(time.perf_counter() - began)
+            print(f"journal, {record / 1e3:.0f} kB a record, sync={sync}: {1e3 * statistics.median(times):.2f} ms (median)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--minibatch", type=int, default=1024)
+    parser.add_argument("--half", action="store_true")
+    options = parser.parse_args()
+    journal()
+    measure(options.rows, options.workers, options.shards, options.minibatch, options.half)
+
+
+if __name__ == "__main__":
+    main()
