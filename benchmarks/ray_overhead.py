@@ -2,8 +2,8 @@
 
 Three models take turns, chunk by chunk: `cluster` pulls, learns, pushes and merges in one process and thread; `ray` does so with
 processes and messages, the next pull under way while a minibatch is learned; `threads` shares memory. The wall clock says what a
-worker loses by Ray: with one worker (the default), both have one core for learning. CPU seconds are those of all processes that take
-part, Ray's own included. Also: what the journal costs with and without fsync.
+worker loses by Ray: with one worker (the default), both have one core for learning. CPU seconds are those of all processes, Ray's
+own included. Also: what the journal costs with and without fsync.
 """
 
 import argparse

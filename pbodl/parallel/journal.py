@@ -71,12 +71,10 @@ class Journal:
     def append(self, record: bytes) -> None:
         """Keep a record. If that fails, it is as if it had not been tried."""
         assert self._log is not None
-        head = HEAD.pack(len(record), crc32(record))
+        content = memoryview(HEAD.pack(len(record), crc32(record)) + record)
         try:
-            written = os.writev(self._log, [head, record])
-            rest = memoryview(record)[max(written - len(head), 0) :] if written >= len(head) else memoryview(head[written:] + record)
-            while rest:
-                rest = rest[os.write(self._log, rest) :]
+            while content:
+                content = content[os.write(self._log, content) :]
             if self.sync:
                 os.fdatasync(self._log)
         except OSError:
