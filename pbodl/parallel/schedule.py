@@ -5,7 +5,7 @@ The paper therefore trains the first days with one thread (burning, PBODL §4.2)
 workers together take at most a twentieth of the rows seen so far, first by fewer workers, then by smaller minibatches.
 
 The brake is for the case that messages overshoot nevertheless. Then the predictive variance, which falls as a model learns, rises
-sharply; all workers together take half as many rows from there on, and a warning says so.
+sharply, or slowly and far; all workers together take half as many rows from there on, and a warning says so.
 """
 
 import math
@@ -18,8 +18,9 @@ from pbodl.models.clock import Duration
 
 RAMP = 0.05
 SMALLEST = 64  # rows of a minibatch while the ramp adds workers
-RISE = 2.0  # of the predictive variance, over its lowest in the last rounds, that is taken for overshooting
-MEMORY = 100  # rounds
+RISE = 1.5  # of the predictive variance, over its lowest in the last rounds, that is taken for overshooting
+MEMORY = 20  # rounds: over longer times it rises with new ads, too
+FAR = 3.0  # a rise over its lowest of all that is taken for overshooting, however slow
 MOST_WORKERS, MOST_ROWS = 4096, 65536
 
 
@@ -45,6 +46,7 @@ class Schedule:
         self._began: float | None = None
         self._workers = 1  # of the last round
         self._variances: deque[float] = deque(maxlen=MEMORY)
+        self._lowest = math.inf  # of all since the last brake
 
     def next(self, seen: int, now: float, variance: float) -> Round:
         """What to do after `seen` rows, when the next one is of the time `now`, and the predictive variance is `variance`."""
@@ -60,14 +62,17 @@ class Schedule:
         return Round(active, max(smallest, min(self.rows, room // active)))
 
     def _watch(self, variance: float, seen: int) -> None:
-        if self._variances and not variance <= RISE * min(self._variances):
+        lowest = min(self._variances, default=math.inf)
+        if not variance <= min(RISE * lowest, FAR * self._lowest):
             self.brakes += 1
             warnings.warn(
                 f"the workers' messages overshoot: after {seen:,} rows the predictive variance has risen from "
-                f"{min(self._variances):.3g} to {variance:.3g}; from here on they take half as many rows at a time. Fewer workers "
+                f"{self._lowest:.3g} to {variance:.3g}; from here on they take half as many rows at a time. Fewer workers "
                 "or smaller minibatches avoid this",
                 stacklevel=3,
             )
             self._variances.clear()
+            self._lowest = math.inf
         if math.isfinite(variance) and variance > 0.0:
             self._variances.append(variance)
+            self._lowest = min(self._lowest, variance)

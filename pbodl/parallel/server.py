@@ -129,7 +129,8 @@ class Shard:
             linear, dim = (rows.linear_mean, rows.linear_variance), rows.mean.shape[1]
             self.guarded += product(*linear, at, prior.linear_variance[message.fields, None], guard, dim, *deltas)
         count = table.count[at[here]].astype(np.int64) + message.counts[here]
-        table.count[at[here]] = np.maximum(count, 0)
+        # Not 0, if all was taken back: to the kernels a row of count 0 is new, and what is new does not decay.
+        table.count[at[here]] = np.maximum(count, 1)
         if len(message.dense_precision_delta):
             self._multiply_dense(message, guard)
         if message.scale.any():

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 import pbodl
+from pbodl.data.batch import concat, from_data
+from pbodl.data.synthetic import World
 from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.cluster import Cluster
+from pbodl.parallel.schedule import Round
 from tests.click_log import PLAIN, RICH
 from tests.parallel.logs import by_key, differing, fm, log_loss, market_log, plain_log, rich_log
 
@@ -97,3 +100,27 @@ def test_it_takes_what_models_take():
     rows = [{"user": n % 5, "ad": n % 3, "site": 0, "click": n % 2} for n in range(200)]
     comp = Cluster(pbodl.FMMLP(PLAIN, dim=2, hidden=()), 1).learn(rows)
     np.testing.assert_array_equal(comp, pbodl.FMMLP(PLAIN, dim=2, hidden=()).learn(rows))
+
+
+def world_log(rows):
+    """The first rows of a log as dense as one of 300,000: features rare enough to make plain addition overshoot."""
+    world, parts, seen = World(rows=300_000), [], 0
+    for part in world.batches(10_000):
+        parts.append(from_data(world.schema, part, labelled=True))
+        seen += len(parts[-1])
+        if seen >= rows:
+            return world.schema, concat(parts)
+    raise AssertionError
+
+
+def test_what_would_diverge_is_braked_and_said():
+    schema, batch = world_log(40_000)
+    ref = log_loss(batch, pbodl.FMMLP(schema).learn(batch))
+    reckless = Cluster(pbodl.FMMLP(schema), 16, 256, merge="add")
+    reckless.schedule.next = lambda *given: Round(16, 256)  # type: ignore[method-assign]
+    assert log_loss(batch, np.clip(reckless.learn(batch), 1e-15, 1 - 1e-15)) > 1.5 * ref
+    for workers, rows in ((16, 256), (64, 1024)):
+        cluster = Cluster(pbodl.FMMLP(schema), workers, rows, merge="add")
+        with pytest.warns(UserWarning, match="messages overshoot: after .* rows the predictive variance has risen"):
+            assert log_loss(batch, np.clip(cluster.learn(batch), 1e-9, 1.0)) < ref + 0.03, (workers, rows)
+        assert cluster.schedule.brakes > 0

@@ -47,14 +47,16 @@ def test_a_sharp_rise_of_the_variance_brakes_with_a_warning():
     assert schedule.brakes == 2
 
 
-def test_a_slow_rise_does_not_brake():
+def test_a_slow_rise_does_not_brake_until_it_is_threefold():
     schedule, variance = Schedule(16, 256), 0.1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for _ in range(2000):
+        while variance < 0.299:
             variance *= 1.002
             schedule.next(10**6, 0.0, variance)
     assert schedule.brakes == 0
+    with pytest.warns(UserWarning, match="risen from 0.1 to 0.305"):
+        schedule.next(10**6, 0.0, 0.305)
 
 
 def test_braking_ends_at_one_worker():
