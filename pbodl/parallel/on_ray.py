@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import shutil
-import sys
+import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -215,9 +215,9 @@ def ray_for(settings: Settings) -> Callable[[Run], contextlib.AbstractContextMan
 @contextlib.contextmanager
 def _connected(address: str | None) -> Iterator[None]:
     """A connection to the cluster at `address`, or to one of this machine that lives as long as the training."""
-    if address is None and "ray" not in sys.modules:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address is None or address.startswith(("127.0.0.1:", "localhost:")):
         os.environ.setdefault(LOOPBACK, "0")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError as error:
@@ -225,18 +225,33 @@ def _connected(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    _reach(address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
         options["_system_config"] = {"max_direct_call_object_size": INLINE}
     try:
-        ray.init(address=address, **options)
+        ray.init(address=address or "local", **options)
     except (ConnectionError, ValueError) as error:
-        raise InputError(f"there is no Ray cluster at {address}: {error}. Start one with `ray start --head`") from error
+        raise InputError(
+            f"no connection to the Ray cluster at {address}: {error}. Start one with `ray start --head`; if it wants a token, set "
+            "RAY_AUTH_MODE=token"
+        ) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _reach(address: str | None) -> None:
+    """Say at once if nobody is at host:port; Ray would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise InputError(f"there is no Ray cluster at {address}: {error}. Start one with `ray start --head`") from error
 
 
 def _get(reference: Any) -> Any:

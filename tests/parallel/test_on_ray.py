@@ -1,7 +1,9 @@
 """The cluster on Ray: nothing is lost and nothing counts twice, whatever is killed."""
 
 import random
+import socket
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -9,6 +11,7 @@ import pytest
 
 import pbodl
 from pbodl.data.readers import open_log
+from pbodl.errors import InputError
 from pbodl.parallel.on_ray import Settings, ray_for
 from pbodl.training.config import check_config
 from pbodl.training.session import train
@@ -28,8 +31,6 @@ def log(tmp_path_factory):
 
 
 def settings_of(schema: pbodl.Schema):
-    import msgspec
-
     return check_config({
         "schema": msgspec.to_builtins(schema),
         "model": {"kind": "fm-mlp", "dim": 4, "hidden": [8]},
@@ -46,7 +47,7 @@ def test_a_shard_and_a_worker_are_killed_and_every_row_counts_once(log, tmp_path
     config, chance = settings_of(PLAIN), random.Random(0)
     ref = train(config, [log], tmp_path / "ref")
     run = tmp_path / "run"
-    victims = ("ShardActor", "LaneActor", "ShardActor", "LaneActor")
+    victims = ("ShardActor", "LaneActor")
 
     def strike(number: int) -> bool:
         return kill_one(victims[number], chance)
@@ -66,3 +67,30 @@ def test_a_shard_and_a_worker_are_killed_and_every_row_counts_once(log, tmp_path
     assert int(model.table.count.sum(dtype=np.int64)) == entries(log)
     assert abs(summary["log_loss"] - ref["log_loss"]) < 0.01
     assert not (run / "shards").exists()
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"shards": 0}, "shards is 0"),
+        ({"workers": 0}, "workers is 0"),
+        ({"rows": 70_000}, "rows of a minibatch is 70000"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        ray_for(Settings(**options))
+
+
+def test_an_address_where_nobody_is_is_said_at_once(log, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and not listening
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"there is no Ray cluster at {address}"):
+            train(settings_of(PLAIN), [log], tmp_path / "run", engine=ray_for(Settings(address=address)))
+
+
+def test_models_of_one_process_are_refused(log, tmp_path):
+    config = check_config({"schema": msgspec.to_builtins(PLAIN), "model": {"kind": "ftrl"}})
+    with pytest.raises(InputError, match="the model 'ftrl' learns in one process"):
+        train(config, [log], tmp_path / "run", engine=ray_for(Settings()))
