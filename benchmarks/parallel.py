@@ -1,13 +1,16 @@
 """`python -m benchmarks.parallel SETTING ...`: what a way of training in parallel costs in accuracy, on a generated click log.
 
-The first nine tenths are learned, the last tenth is the test; progressive figures are of predictions made before learning.
+The first nine tenths are learned, the last tenth is the test; progressive figures are of predictions made before learning, those of
+a cluster by the weights as they were pulled.
     sequential           one kernel, one thread
     threads:2, turns:8   threads that share the rows; the same, taking turns
     shared:16x256        a simulated cluster of 16 workers with minibatches of 256 rows, and the merge rule; add:2x256 the paper's
     ep:5, passes:2       reinforcement, minibatches of 256 rows: that many passes at most
     sets:2               two sets of workers with other non-clicks, sampled to 0.3; sets:1 is its baseline
+    window:poisoned      4 workers; half of the labels of rows 98,304 to 131,072 are wrong. window:undone takes their messages back
+                         at once, window:late at the end, window:skipped never learns them, window:clean has none wrong
 and after a + `burn=100k`, `half` (16 bits on the wire), `paper` (passes and sets as the paper counts them), `merge=add` (threads),
-`wrong=0.05` (labels drawn anew in the third fifth of the log).
+`wrong=0.05` (that share of the labels in the third fifth of the log is wrong).
 """
 
 import argparse
@@ -25,12 +28,57 @@ from pbodl.data.arrays import Batch
 from pbodl.models.clock import parse_duration
 from pbodl.parallel.cluster import Cluster
 from pbodl.parallel.local import learn_with_threads
+from pbodl.parallel.message import Message, negated
 from pbodl.parallel.reinforcement import EP, Passes, multiple_data
+from pbodl.parallel.worker import Worker
 from pbodl.training.metrics import StreamMetrics
 
 CHUNK = 32_768
 SETS_RATE = 0.3
+WINDOW = 3  # the chunk that is poisoned
 Learn = Callable[[Batch], NDArray[np.float64]]
+
+
+class Watched(Worker):
+    """A worker whose predictions are those of the weights as it pulled them."""
+
+    def learn(self, task: Any, pulled: Any, workers: int = 1) -> tuple[Message, NDArray[np.float64]]:
+        self._load(task, pulled)
+        predicted = self.local.predict(task.batch).ctr
+        message, ctr = super().learn(task, pulled, workers)
+        return message, ctr if workers == 1 else predicted
+
+
+class Window:
+    """A cluster that learns a window of wrong labels, and may take it back."""
+
+    def __init__(self, model: pbodl.FMMLP, mode: str) -> None:
+        self.mode, self.chunk = mode, 0
+        self.messages: list[Message] = []
+        self.cluster = Cluster(model, 4, 256, sent=lambda message: self.messages.append(message))
+
+    def learn(self, batch: Batch) -> NDArray[np.float64]:
+        inside = self.chunk == WINDOW
+        self.chunk += 1
+        if inside and self.mode == "skipped":
+            return np.full(len(batch), np.nan)
+        if inside and self.mode != "clean":
+            batch = with_wrong_labels(batch, 0.5, 0, len(batch))
+        kept = list(self.messages)
+        ctr = self.cluster.learn(batch)
+        self.messages = self.messages if inside else kept
+        if inside and self.mode == "undone":
+            self.take_back()
+        return ctr
+
+    def take_back(self) -> None:
+        for number, message in enumerate(list(self.messages)):
+            self.cluster.push(negated(message, "operator", number + 1))
+
+    def model(self) -> pbodl.DeepProbit:
+        if self.mode == "late":
+            self.take_back()
+        return self.cluster.model()
 
 
 def learner(setting: str, schema: pbodl.Schema, seed: int) -> tuple[Learn, Callable[[], pbodl.DeepProbit]]:
@@ -42,7 +90,11 @@ def learner(setting: str, schema: pbodl.Schema, seed: int) -> tuple[Learn, Calla
     if kind in ("shared", "add"):
         workers, rows = map(int, amount.split("x"))
         cluster = Cluster(model, workers, rows, merge=kind, burn_in=burn_in, half="half" in extras)
+        cluster.workers = [Watched(model, worker.source, kind) for worker in cluster.workers]
         return cluster.learn, cluster.model
+    if kind == "window":
+        window = Window(model, amount)
+        return window.learn, window.model
     if kind == "sets":
         sets, seen = int(amount), [0]
         cluster = Cluster(model, 4 * sets, 256)

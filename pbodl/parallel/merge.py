@@ -4,13 +4,13 @@ In a mean-field posterior all workers correct the *same* residual through the *s
 ("add": natural parameters add up) therefore overshoots by up to the number of workers, and diverges with many; a rare row, which
 one worker touches, deserves its full update. The rule ("shared") estimates for each row by how many workers its correction is
 shared,
-    C = 1 + (W-1) λ/(λ+τ),    λ = max(n-1, B f),    τ = 4 M/s
+    C = 1 + (W-1) λ/(λ+τ),    λ = max(n-1, B f),    τ = 8 M/s
 from the row's samples n among the B of the minibatch and its frequency f so far; M is the number of features per sample, s the
 predictive variance of z_L. A feature brings about s/M of it, so λ/(λ+τ) stands for the share of a residual that one worker corrects
 by itself: C runs from 1 for rare rows to W, the number of workers, for frequent ones. Then
     the worker learns the row to the power √C, as if others had brought it the same evidence (`kernels.competition`),
     and sends Δπ/√C, and d/C of the mean's step d;  of the dense weights Δπ, and d/W.
-The root and the factor 4 are empirical: docs/parallel.md has the measurements.
+The root and the factor 8 are empirical: docs/parallel.md has the measurements.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from pbodl.errors import InputError
 
 DEFAULT = "shared"
 MERGES = (DEFAULT, "add")
-SLOWNESS = 4.0
+SLOWNESS = 8.0
 SMALLEST_VARIANCE = 1e-9
 
 
@@ -55,7 +55,7 @@ def fair_shares(
 
     >>> rare_and_frequent = np.array([1, 200], dtype=np.int32), np.array([1e-6, 0.8])
     >>> (1.0 / fair_shares(16, 256, *rare_and_frequent, features=22.0, variance=0.12).mean).round(2).tolist()
-    [1.0, 4.27]
+    [1.0, 2.84]
     """
     often = np.maximum(touches - 1.0, rows * frequency)
     slowness = SLOWNESS * features / max(variance, SMALLEST_VARIANCE)

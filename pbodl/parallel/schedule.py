@@ -2,7 +2,7 @@
 
 At the start every message moves the same few weights a long way, and messages made side by side would all make the same correction.
 The paper therefore trains the first days with one thread (burning, PBODL §4.2). The ramp does so by degrees, and is always on: all
-workers together take at most a twentieth of the rows seen so far, first by fewer workers, then by smaller minibatches.
+workers together take at most a hundredth of the rows seen so far, first by fewer workers, then by smaller minibatches.
 
 The brake is for the case that messages overshoot nevertheless. Then the predictive variance, which falls as a model learns, rises
 sharply, or slowly and far; all workers together take half as many rows from there on, and a warning says so.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pbodl.errors import InputError
 from pbodl.models.clock import Duration
 
-RAMP = 0.05
+RAMP = 0.01
 SMALLEST = 64  # rows of a minibatch while the ramp adds workers
 RISE = 1.5  # of the predictive variance, over its lowest in the last rounds, that is taken for overshooting
 MEMORY = 20  # rounds: over longer times it rises with new ads, too
@@ -33,7 +33,7 @@ class Schedule:
     """The rounds of `workers` workers with minibatches of `rows` rows, after a burn-in by one worker, in rows or in time.
 
     >>> schedule = Schedule(16, 256)
-    >>> [schedule.next(seen, now=0.0, variance=0.1) for seen in (0, 10_000, 1_000_000)]
+    >>> [schedule.next(seen, now=0.0, variance=0.1) for seen in (0, 50_000, 1_000_000)]
     [Round(workers=1, rows=64), Round(workers=7, rows=71), Round(workers=16, rows=256)]
     """
 

@@ -9,9 +9,9 @@ from pbodl.models.clock import Duration
 from pbodl.parallel.schedule import RAMP, Round, Schedule
 
 
-def test_the_ramp_takes_a_twentieth_of_what_was_seen():
+def test_the_ramp_takes_a_hundredth_of_what_was_seen():
     schedule, seen, rounds = Schedule(16, 256), 0, []
-    while seen < 200_000:
+    while seen < 600_000:
         now = schedule.next(seen, 0.0, 0.1)
         rounds.append(now)
         assert now.workers == 1 or now.workers * now.rows <= RAMP * seen
