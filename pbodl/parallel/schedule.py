@@ -52,6 +52,8 @@ class Schedule:
         """What to do after `seen` rows, when the next one is of the time `now`, and the predictive variance is `variance`."""
         if self._began is None:
             self._began = now
+        if self.workers == 1:
+            return Round(1, self.rows)
         if self.burn_in is not None and (seen if self.burn_in.in_rows else now - self._began) < self.burn_in.amount:
             return Round(1, self.rows)
         if self._workers > 1:
