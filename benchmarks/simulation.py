@@ -73,7 +73,7 @@ def simulate(costs: Costs, network: Network, workers: int, shards: int, rows: in
         core = cores[worker]
         while True:
             yield lambda now: reader.serve(now, costs.carry + costs.read.of(rows)) + network.latency
-            yield lambda now: core.serve(now, 2 * costs.carry + costs.plan.of(rows)) + network.latency
+            yield lambda now: core.serve(now, costs.carry * (1 + shards) + costs.plan.of(rows)) + network.latency
             yield lambda now: shard.serve(now, pull)
             version = state["version"]
             yield lambda now: wire.serve(now, transfer) + network.latency
