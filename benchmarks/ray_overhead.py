@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,7 +23,7 @@ from pbodl.parallel.journal import Journal
 from pbodl.parallel.lane import DEPTH
 from pbodl.parallel.local import learn_with_threads
 from pbodl.parallel.on_ray import Settings, ray_for
-from pbodl.parallel.schedule import Schedule
+from pbodl.parallel.schedule import Round, Schedule
 from pbodl.training.config import check_config
 from pbodl.training.online import Run
 from pbodl.training.presets import PRESETS
@@ -42,16 +43,23 @@ def cpu_seconds() -> float:
     return total
 
 
+class Steady(Schedule):
+    """No ramp: minibatches have their full size. And two are under way with one worker, too: it is to stand for one of many."""
+
+    def next(self, seen: int, now: float, variance: float) -> Round:
+        return Round(self.workers, self.rows)
+
+
 def measure(rows: int, workers: int, shards: int, minibatch: int, half: bool) -> None:
     workload = make_workload(rows)
     threads = pbodl.FMMLP(workload.schema)
     learn_with_threads(threads, workers)
-    schedule = Schedule(DEPTH * workers, minibatch)  # with one worker, too: it is to stand for one of many
     cluster = Cluster(pbodl.FMMLP(workload.schema), DEPTH * workers, minibatch, shards, half=half)
     with tempfile.TemporaryDirectory() as folder:
         run = Run.start(check_config(PRESETS["synthetic"]()), folder, workload.batch.rows(0, 1000))
         with ray_for(Settings(workers, shards, minibatch, half=half))(run) as on_ray:
-            on_ray.coordinator.schedule = schedule
+            calls()
+            cluster.schedule = on_ray.coordinator.schedule = Steady(DEPTH * workers, minibatch)
             learners: dict[str, Callable] = {"cluster": cluster.learn, "ray": on_ray.learn, "threads": threads.learn}
             spent: dict[str, list[tuple[float, float]]] = {name: [] for name in learners}
             for start in range(0, rows, CHUNK):
@@ -61,7 +69,7 @@ def measure(rows: int, workers: int, shards: int, minibatch: int, half: bool) ->
                     learn(part)
                     spent[name].append(((cpu_seconds() - before) / len(part), (time.perf_counter() - began) / len(part)))
             staleness = on_ray.summary()["staleness"]
-    warm = {name: list(zip(*times[len(times) // 3 :], strict=True)) for name, times in spent.items()}  # behind the ramp
+    warm = {name: list(zip(*times[2:], strict=True)) for name, times in spent.items()}
     print("| path | CPU µs a row | wall µs a row |\n|---|---|---|")
     for name, (cpu, wall) in warm.items():
         print(f"| {name} | {1e6 * statistics.median(cpu):.2f} | {1e6 * statistics.median(wall):.2f} |")
@@ -83,6 +91,34 @@ def journal(record: int = 560_000, records: int = 100) -> None:
                 log.append(b"a" * record)
                 times.append(time.perf_counter() - began)
             print(f"journal, {record / 1e3:.0f} kB a record, sync={sync}: {1e3 * statistics.median(times):.2f} ms (median)")
+
+
+def calls(sizes: tuple[int, ...] = (1_000, 600_000), laps: int = 200) -> None:
+    """CPU seconds of a call between two actors, at both ends."""
+    import ray
+
+    class Answer:
+        def push(self, content: bytes) -> int:
+            return len(content)
+
+        def cpu(self) -> float:
+            return time.process_time()
+
+    class Ask:
+        def run(self, other: Any, size: int) -> tuple[float, float]:
+            content = b"a" * size
+            before, began = ray.get(other.cpu.remote()), time.process_time()
+            for _ in range(laps):
+                ray.get(other.push.remote(content))
+            return (time.process_time() - began) / laps, (ray.get(other.cpu.remote()) - before) / laps
+
+    other, one = (ray.remote(num_cpus=0.1)(kind).remote() for kind in (Answer, Ask))
+    for size in sizes:
+        ray.get(one.run.remote(other, size))
+        asking, answering = ray.get(one.run.remote(other, size))
+        print(f"a call with {size / 1e3:.0f} kB: {1e3 * asking:.2f} ms of CPU at the caller, {1e3 * answering:.2f} at the callee")
+    for actor in (one, other):
+        ray.kill(actor)
 
 
 def main() -> None:
