@@ -134,7 +134,8 @@ class OnRay:
             names.append(f"pbodl-{uuid.uuid4().hex}-shard-{shard.number}")
             made = make_shard.options(name=names[-1], **options)
             self.shards.append(made.remote(recipe, shard.number, settings.shards, str(place), sync))
-        make_lane = make_lane.options(max_concurrency=DEPTH, **options)
+        # Twice the threads: after a broken connection Ray repeats calls that are still running.
+        make_lane = make_lane.options(max_concurrency=2 * DEPTH, **options)
         self.lanes = [make_lane.remote(recipe, source_of(n), names, settings.merge, settings.half) for n in range(settings.workers)]
         self._started(cpus, settings)
         rows = minibatch(settings.workers) if settings.rows is None else settings.rows
