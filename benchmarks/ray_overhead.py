@@ -127,10 +127,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--minibatch", type=int, default=1024)
-    parser.add_argument("--half", action="store_true")
+    parser.add_argument("--wire-bits", type=int, default=16)
     options = parser.parse_args()
     journal()
-    measure(options.rows, options.workers, options.shards, options.minibatch, options.half)
+    measure(options.rows, options.workers, options.shards, options.minibatch, options.wire_bits == 16)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def train(
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster; without it, one on this machine for the training.")] = None,
     shards: Annotated[int, typer.Option(help="With --engine ray: processes that hold the weights.")] = 1,
     minibatch: Annotated[int | None, typer.Option(help="With --engine ray: rows of a message; about 4096 are under way.")] = None,
-    wire_bits: Annotated[int, typer.Option(help="With --engine ray: 32, or 16 for messages of half the size.")] = 32,
+    wire_bits: Annotated[int, typer.Option(help="With --engine ray: 16, or 32 for messages of twice the size.")] = 16,
     bad_rows: BadRows = "stop",
     bad_rows_file: BadRowsFile = None,
     as_json: AsJson = False,

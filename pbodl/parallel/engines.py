@@ -5,7 +5,7 @@ from typing import Any
 from pbodl.errors import InputError
 
 ENGINES = ("threads", "ray")
-OF_RAY: dict[str, Any] = {"address": None, "shards": 1, "minibatch": None, "wire_bits": 32}
+OF_RAY: dict[str, Any] = {"address": None, "shards": 1, "minibatch": None, "wire_bits": 16}
 
 
 def check_engine(engine: str, **options: Any) -> None:

@@ -53,7 +53,7 @@ class Settings(NamedTuple):
     rows: int | None = None  # of a minibatch
     merge: str = DEFAULT
     burn_in: Duration | None = None
-    half: bool = False
+    half: bool = True  # messages travel in 16 bits
     address: str | None = None
 
 
