@@ -23,7 +23,8 @@ from pbodl.training.presets import PRESETS
 from tests.parallel.chaos import Chaos, journalled, kill_one
 
 SECONDS, EVERY = 60, 4
-CHUNK, MOST_ROWS, TEST_ROWS = 20_000, 2_000_000, 100_000
+CHUNK, MOST_ROWS, TEST_ROWS = 10_000, 2_000_000, 100_000
+WARM = 20  # chunks learned before, so that the ramp is behind, and all lanes have work
 QUICK = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3, "health_check_timeout_ms": 5000}
 
 
@@ -58,26 +59,24 @@ def chunks(world: World):
 
 
 def learned(run_folder: Path, address: str, rows: int | None) -> tuple[Run, dict, int, int]:
-    """A run over `rows` rows, or as many as go into a minute."""
+    """A run over `rows` rows on the cluster, or as many as go into a minute."""
     config = check_config(PRESETS["synthetic"]())
     world, seen, features = World(rows=MOST_ROWS), 0, 0
-    run: Run | None = None
-    began = time.monotonic()
-    for batch in chunks(world):
-        if run is None:
-            run = Run.start(config, run_folder, batch)
-            engine = ray_for(Settings(workers=4, shards=2, rows=256, address=address))(run)
-            learner = engine.__enter__()
-            began = time.monotonic()
-        learner.learn(batch)
-        seen, features = seen + len(batch), features + len(batch.keys)
-        if seen == rows if rows else time.monotonic() - began > SECONDS:
-            break
-    learner.gather()
-    summary = learner.summary()
-    engine.__exit__(None, None, None)
-    assert run is not None
-    return run, summary, seen, features
+    log = chunks(world)
+    warm = list(itertools.islice(log, WARM))
+    run = Run.start(config, run_folder, warm[0])
+    for batch in warm:
+        run.model.learn(batch)
+        features += len(batch.keys)
+    with ray_for(Settings(workers=4, shards=2, rows=256, address=address))(run) as learner:
+        began = time.monotonic()
+        for batch in log:
+            learner.learn(batch)
+            seen, features = seen + len(batch), features + len(batch.keys)
+            if seen == rows if rows else time.monotonic() - began > SECONDS:
+                break
+        learner.gather()
+        return run, learner.summary(), seen, features
 
 
 def auc(model: pbodl.FMMLP, batch: Batch) -> float:
@@ -106,13 +105,14 @@ def test_a_minute_of_chaos(nodes, tmp_path):
     with Chaos(ready, strike):
         run, summary, seen, features = learned(tmp_path / "run", nodes.address, None)
     ref, _, ref_rows, _ = learned(tmp_path / "ref", nodes.address, seen)
-    test = itertools.islice(chunks(World(rows=MOST_ROWS)), seen // CHUNK, (seen + TEST_ROWS) // CHUNK)
+    used = WARM + seen // CHUNK
+    test = itertools.islice(chunks(World(rows=MOST_ROWS)), used, used + TEST_ROWS // CHUNK)
     figures = np.mean([[auc(one.model, batch) for one in (run, ref)] for batch in test], axis=0)
     kinds = [kind for _, kind in struck]
     print(f"struck: {kinds}; rows {seen:,}; AUC {figures[0]:.5f}, without faults {figures[1]:.5f}; {summary}")
     assert len(kinds) >= 8 and {"ShardActor", "LaneActor", "node"} <= set(kinds)
     ledger = summary["ledger"]
     assert (ledger["lost"], ledger["twice"], ledger["rows"]) == (0, 0, seen) and ref_rows == seen
-    assert run.model.rows_learned == seen
+    assert run.model.rows_learned == WARM * CHUNK + seen
     assert int(run.model.table.count.sum(dtype=np.int64)) == features
     assert abs(figures[0] - figures[1]) < 0.002
