@@ -1,6 +1,5 @@
 """Real servers: `pbodl serve` in processes of its own."""
 
-import os
 import re
 import signal
 import subprocess
@@ -68,7 +67,8 @@ class ServerProcess:
         """The memory files that each worker maps."""
         return [set(re.findall(r"\S*/pbodl-serve-\S+", Path(f"/proc/{worker.pid}/maps").read_text())) for worker in self.workers()]
 
-
-def memory_folders() -> set[str]:
-    """The folders of servers in the system's memory."""
-    return {name for name in os.listdir("/dev/shm") if name.startswith("pbodl-serve-")}
+    def memory_folder(self) -> Path:
+        """The server's folder of those files."""
+        files = " ".join(set().union(*self.shared_files()))
+        (folder,) = set(re.findall(r"\S*/pbodl-serve-[^/\s]+", files))
+        return Path(folder)

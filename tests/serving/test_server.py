@@ -17,7 +17,7 @@ from pbodl.serving.client import ServerError
 from pbodl.serving.predictor import Predictor
 from pbodl.serving.source import ready
 from pbodl.streaming.publish import Publisher
-from tests.serving.processes import ServerProcess, memory_folders, until
+from tests.serving.processes import ServerProcess, until
 from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, rows_of, trained
 from tests.streaming.publishing import steps
 
@@ -141,7 +141,8 @@ def test_a_worker_that_dies_is_replaced(server):
 @linux
 def test_what_is_under_way_is_finished(server):
     """Last: it ends the server."""
-    folders = memory_folders()
+    memory = server.memory_folder()
+    assert memory.exists()
     address = urlsplit(server.url)
     connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60.0)
     body = json.dumps(REQUEST).encode()
@@ -160,7 +161,7 @@ def test_what_is_under_way_is_finished(server):
     assert server.process.wait(30.0) == 0
     assert not any(worker.is_running() for worker in workers)
     assert "Traceback" not in server.log()
-    assert memory_folders() < folders
+    assert not memory.exists()
 
 
 def refuses(url: str) -> bool:
@@ -179,7 +180,6 @@ def refuses(url: str) -> bool:
 def test_workers_do_not_outlive_their_server(tmp_path):
     """Nor does a server wait for a model before it answers."""
     (tmp_path / "token").write_text("secret")
-    before = memory_folders()
     with ServerProcess(tmp_path, "--token-file", str(tmp_path / "token")) as server:
         with Client(server.url, token="secret", timeout=30.0, retries=0) as client:
             with pytest.raises(ServerError, match="no model is loaded yet"):
@@ -188,6 +188,7 @@ def test_workers_do_not_outlive_their_server(tmp_path):
             server.wait_until_ready()
             assert client.model()["version"] == 1
         (worker,) = server.workers()
+        memory = server.memory_folder()
         server.process.send_signal(signal.SIGKILL)
         until(lambda: not worker.is_running() or worker.status() == "zombie", "the end of the worker")
-        assert memory_folders() <= before
+        assert not memory.exists()
