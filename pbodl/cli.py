@@ -25,6 +25,7 @@ from pbodl.parallel.ledger import ledger_table
 from pbodl.parallel.local import burn_in_of, threads_for
 from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
 from pbodl.parallel.merge import MERGES
+from pbodl.streaming.commands import online, replay
 from pbodl.training import inspection
 from pbodl.training.config import check_config, read_config, to_toml, with_changes
 from pbodl.training.display import bar, console, evaluation_tables, periods_table
@@ -39,6 +40,8 @@ data_app = typer.Typer(no_args_is_help=True, help="Make data, and look at data."
 app.add_typer(data_app, name="data")
 experiment_app = typer.Typer(no_args_is_help=True, help="The paper's experiments.")
 app.add_typer(experiment_app, name="experiment")
+app.command()(online)
+data_app.command()(replay)
 
 Paths = Annotated[list[str], typer.Argument(help="Files (CSV, CSV.gz, Parquet), globs, folders, s3:// addresses.")]
 RunFolder = Annotated[Path, typer.Argument(help="The folder that `pbodl train --out` wrote.")]

@@ -103,19 +103,25 @@ def _table(
             listed = sum(kinds) > len(kinds) // 2
         else:
             listed = name in lists
-        arrays[name] = _column(name, values, faults, listed)
+        arrays[name] = column_of(name, values, faults, listed)
     return pa.table(arrays)
 
 
-def _column(name: str, values: dict[int, Any], faults: dict[int, str], listed: bool) -> pa.Array:
-    """One column, of lists or of single values."""
+def plain_column(values: Sequence[Any], listed: bool) -> pa.Array | None:
+    """A column of lists or of single values, if Arrow has a type for it as it is."""
     try:
-        array = pa.array(list(values.values()))
-        inner = array.type.value_type if listed and pa.types.is_list(array.type) else array.type
-        if (inner is not array.type) == listed and not pa.types.is_nested(inner):
-            return array
+        array = pa.array(values)
     except (pa.ArrowException, OverflowError, TypeError):
-        pass
+        return None
+    inner = array.type.value_type if listed and pa.types.is_list(array.type) else array.type
+    return array if (inner is not array.type) == listed and not pa.types.is_nested(inner) else None
+
+
+def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed: bool) -> pa.Array:
+    """One column, of lists or of single values, by place. MODIFIES: faults, where a value cannot stand in it."""
+    array = plain_column(list(values.values()), listed)
+    if array is not None:
+        return array
     # Values of several types have their texts in common.
     texts: list[Any] = []
     for place, value in values.items():
@@ -123,7 +129,7 @@ def _column(name: str, values: dict[int, Any], faults: dict[int, str], listed: b
         try:
             if value is not None:
                 text = [_text(item) for item in _checked_list(value)] if listed else _text(value)
-        except InputError as error:
+        except (InputError, UnicodeDecodeError) as error:
             faults.setdefault(place, f"column {name!r}: {error}")
         texts.append(text)
     return pa.array(texts, pa.list_(pa.string()) if listed else pa.string())

@@ -42,11 +42,16 @@ def auto_rate(ctr: float) -> float:
 
 
 @jit
+def is_kept(position, seed, rate):
+    """Whether the negative at a position of the stream is learned from."""
+    return np.float64(mix(mix(seed + GOLDEN) ^ position) >> S11) * UNIT < rate
+
+
+@jit
 def _keep(clicks, first, seed, rate, kept):
     """MODIFIES: kept."""
     for i in range(len(clicks)):
-        uniform = np.float64(mix(mix(seed + GOLDEN) ^ (first + np.uint64(i))) >> S11) * UNIT
-        kept[i] = clicks[i] > 0 or uniform < rate
+        kept[i] = clicks[i] > 0 or is_kept(first + np.uint64(i), seed, rate)
 
 
 def kept_rows(clicks: NDArray[np.float32], position: int, seed: int, rate: float) -> NDArray[np.bool_]:

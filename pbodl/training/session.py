@@ -67,7 +67,7 @@ def train(
         run.names = names
         prepare(run.model)
         before, own = run.rows, {}
-        with engine(run) as run.learner, _signals() as received, TrainingBar(config.kind, reader.rows_total) as bar:
+        with engine(run) as run.learner, signals() as received, TrainingBar(config.kind, reader.rows_total) as bar:
             if run.learner is not None:
                 own["start_seconds"], began = time.monotonic() - began, time.monotonic()
             try:
@@ -106,7 +106,7 @@ def _watch(status: Status, reader: LogReader, bar: TrainingBar, before: int, beg
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
+def signals() -> Iterator[list[int]]:
     """The signals received meanwhile, instead of what they would do."""
     received: list[int] = []
 

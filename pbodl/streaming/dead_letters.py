@@ -1,0 +1,32 @@
+"""Where bad events go, each with the reason: a file, exactly once each, or a stream or topic, at least once each."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pbodl.data.quarantine import BadRow, Quarantine
+from pbodl.streaming.events import BadEvent
+from pbodl.streaming.sink import Sink, open_sink
+
+
+class DeadLetters:
+    """The dead letters of a run; `sent` of them are there already, and what a file holds beyond will come again."""
+
+    def __init__(self, place: str | Path, source: str, sent: int) -> None:
+        self._source, self._sent = source, sent
+        self._sink: Sink | None = open_sink(str(place), 1) if "://" in str(place) else None
+        self._file = Quarantine(place, sent) if self._sink is None else None
+
+    def write(self, bad: Sequence[BadEvent]) -> None:
+        """Put bad events away."""
+        if not bad:
+            return
+        if self._file is not None:
+            self._file.write([BadRow(self._source, "letter", self._sent + n, *event) for n, event in enumerate(bad, 1)])
+        elif self._sink is not None:
+            self._sink.send([{"source": self._source, "reason": event.reason, "raw": event.raw} for event in bad])
+        self._sent += len(bad)
+
+    def close(self) -> None:
+        for place in (self._file, self._sink):
+            if place is not None:
+                place.close()

@@ -1,0 +1,233 @@
+"""Events of a stream to arrays: many at a time, each bad one set aside with its reason.
+
+An event is a JSON or msgpack object:
+
+    {"event": "impression", "id": "a1", "time": 1731283200.0, "ad": "x", "user": 7, ...}     the schema's fields
+    {"event": "click", "id": "a1", "time": 1731283260.0}
+    {"time": 1731283200.0, "click": 1, "ad": "x", "user": 7, ...}                            a row that is joined already
+
+The time stands under the name that the schema has for it, or under `time` where it has none. One message may hold one event, an
+array of them, or JSON lines. Thousands of events become columns, and take the way that tables of a file take: a dict for each
+would cost more than learning it.
+"""
+
+import itertools
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pbodl.data.arrays import Batch
+from pbodl.data.batch import from_data
+from pbodl.data.hashing import field_seed, hash_array
+from pbodl.data.jsonl_reader import column_of, plain_column
+from pbodl.data.row_faults import row_faults
+from pbodl.data.schema import Schema, nearest
+from pbodl.data.texts import times as times_of_texts
+from pbodl.data.texts import typed
+from pbodl.data.times import parse_times
+from pbodl.errors import InputError
+
+IMPRESSION, CLICK, JOINED = 0, 1, 2
+KINDS: dict[Any, int] = {"impression": IMPRESSION, "click": CLICK, None: JOINED}
+SHOWN = 2000  # letters of a bad event that are kept
+
+
+class BadEvent(NamedTuple):
+    """An event, or a whole message, that was set aside."""
+
+    reason: str
+    raw: str
+
+
+class Events(NamedTuple):
+    """Events in their order; those that are not clicks have a row each."""
+
+    kinds: NDArray[np.int8]  # [n]
+    ids: NDArray[np.uint64]  # [n] hashed; 0 where a joined row has none
+    times: NDArray[np.float64]  # [n]
+    rows: Batch  # `clicks` are the joined rows' labels, 0 for impressions
+    bad: list[BadEvent]
+    runs: tuple[int, int, int]  # bad ones in a row: before the first good one, at most anywhere, and behind the last
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+
+class Decoder:
+    """Makes events of messages, for one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.time = schema.time or "time"
+        names = [field.name for field in schema.fields if field.derive is None]
+        names += [name for name in (schema.label, schema.weight, self.time) if name is not None]
+        if "event" in names:
+            raise InputError("the schema has a column 'event', which in a stream says what an event is; rename the column")
+        self._fields = list(dict.fromkeys(names))
+        self.names = list(dict.fromkeys(["event", "id", *names]))
+        self._lists = {field.name for field in schema.fields if field.kind == "multi"}
+        # Columns need not be Python names, so the struct has names of its own.
+        own = {name: f"f{place}" for place, name in enumerate(self.names)}
+        shape = msgspec.defstruct(
+            "Event", [(inner, Any, None) for inner in own.values()], rename={inner: name for name, inner in own.items()}, gc=False
+        )
+        self._getters = {name: operator.attrgetter(inner) for name, inner in own.items()}
+        self._decoders = {kind: module.Decoder(type=list[shape] if kind[1] else shape) for kind, module in _kinds_of_messages()}  # type: ignore[valid-type]
+        self._lines = msgspec.json.Decoder(shape)
+
+    def decode(self, contents: list[bytes] | pa.Table) -> Events:
+        """The events of some messages, or of a table of a file."""
+        if isinstance(contents, pa.Table):
+            return self._judged(self._columns_of(contents), contents.num_rows, [], lambda row: str(contents.slice(row, 1).to_pylist()))
+        events: list[Any] = []
+        bad: list[tuple[int, BadEvent]] = []  # with the number of good ones before it
+        for message in contents:
+            try:
+                events += self._one(message)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                self._piece_by_piece(message, events, bad)
+        columns = {name: list(map(getter, events)) for name, getter in self._getters.items()}
+        return self._judged(columns, len(events), bad, lambda row: msgspec.json.encode(events[row]).decode())
+
+    def _one(self, message: bytes) -> Iterable[Any]:
+        """The events of a message, if all are sound."""
+        head = message[:1]
+        if head in b"[{" and head:
+            if head == b"{" and b"\n" in message:
+                return self._lines.decode_lines(message)
+            decoded = self._decoders["json", head == b"["].decode(message)
+        else:
+            many = 0x90 <= message[0] <= 0x9F or message[0] in (0xDC, 0xDD) if message else False
+            decoded = self._decoders["msgpack", many].decode(message)
+        return decoded if isinstance(decoded, list) else [decoded]
+
+    def _piece_by_piece(self, message: bytes, events: list[Any], bad: list[tuple[int, BadEvent]]) -> None:
+        """Of a message that is not sound as a whole, what is. MODIFIES: events, bad."""
+        head = message[:1]
+        pieces: Sequence[bytes] = [message]
+        try:
+            if head == b"[":
+                pieces = msgspec.json.decode(message, type=list[msgspec.Raw])
+            elif head == b"{" and b"\n" in message:
+                pieces = [line for line in message.splitlines() if line.strip()]
+            elif head and (0x90 <= head[0] <= 0x9F or head[0] in (0xDC, 0xDD)):
+                pieces = msgspec.msgpack.decode(message, type=list[msgspec.Raw])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        for piece in pieces:
+            try:
+                events += self._one(bytes(piece))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                bad.append((len(events), BadEvent(f"it is no JSON or msgpack object: {error}", _shown(bytes(piece)))))
+
+    def _columns_of(self, table: pa.Table) -> dict[str, Any]:
+        nothing = pa.nulls(table.num_rows)
+        return {name: table.column(name).combine_chunks() if name in table.column_names else nothing for name in self.names}
+
+    def _judged(self, columns: dict[str, Any], n: int, bad: list[tuple[int, BadEvent]], raw: Callable[[int], str]) -> Events:
+        faults: dict[int, str] = {}
+        kinds = self._kinds(columns["event"], faults)
+        arrays = {name: self._array(name, column, faults) for name, column in columns.items() if name != "event"}
+        self._check_ids(arrays["id"], kinds, faults)
+        table = self._row_table(arrays, kinds)
+        times = self._times(arrays[self.time], faults)
+        good = np.ones(n, dtype=bool)
+        rows = self._rows(table, np.flatnonzero(kinds != CLICK), faults, good)
+        ids = hash_array(arrays["id"], field_seed("id"))
+        marked = [(int(good[:place].sum()), event) for place, event in bad]
+        marked += [(int(good[:place].sum()), BadEvent(fault, raw(place)[:SHOWN])) for place, fault in sorted(faults.items())]
+        marked.sort(key=lambda entry: entry[0])
+        return Events(kinds[good], ids[good], times[good], rows, [event for _, event in marked], _runs(marked, int(good.sum())))
+
+    def _rows(self, table: pa.Table, places: NDArray[np.int64], faults: dict[int, str], good: NDArray[np.bool_]) -> Batch:
+        """The rows of the good events; `places` is where the table's rows stand among all. MODIFIES: faults, good."""
+        if not faults:
+            try:
+                return from_data(self.schema, typed(self.schema, table, True), True)
+            except InputError as error:
+                wrong: InputError | None = error
+        else:
+            wrong = None
+        for row, fault in row_faults(self.schema, table, True).items():
+            faults.setdefault(int(places[row]), fault)
+        if not faults:
+            raise InputError(f"the stream's events do not fit the schema: {wrong}") from wrong
+        good[list(faults)] = False
+        kept = table.take(np.flatnonzero(good[places]))
+        return from_data(self.schema, typed(self.schema, kept, True), True)
+
+    def _kinds(self, column: Any, faults: dict[int, str]) -> NDArray[np.int8]:
+        values = column.to_pylist() if isinstance(column, pa.Array) else column
+        try:
+            return np.fromiter(map(KINDS.__getitem__, values), np.int8, len(values))
+        except (KeyError, TypeError):
+            kinds = np.zeros(len(values), np.int8)
+            for place, value in enumerate(values):
+                known = isinstance(value, str | None) and value in KINDS
+                kinds[place] = KINDS[value] if known else CLICK
+                if not known:
+                    hint = nearest(str(value), ["impression", "click"])
+                    faults[place] = f"its event is {value!r:.60}{hint}; it must be 'impression' or 'click', or absent in a joined row"
+            return kinds
+
+    def _array(self, name: str, column: Any, faults: dict[int, str]) -> pa.Array:
+        if isinstance(column, pa.Array):
+            return column
+        listed = name in self._lists
+        array = plain_column(column, listed)
+        return column_of(name, dict(enumerate(column)), faults, listed) if array is None else array
+
+    def _check_ids(self, ids: pa.Array, kinds: NDArray[np.int8], faults: dict[int, str]) -> None:
+        if ids.null_count:
+            missing = ids.is_null().to_numpy(zero_copy_only=False)
+            for place in np.flatnonzero(missing & (kinds != JOINED)).tolist():
+                faults.setdefault(place, "it has no id; impressions and clicks are matched by theirs")
+
+    def _times(self, column: pa.Array, faults: dict[int, str]) -> NDArray[np.float64]:
+        """The events' times; a click without one is a fault, a row without one is found with the row's other faults."""
+        schema = self.schema
+        if pa.types.is_string(column.type) and schema.time_format is None:
+            column = times_of_texts(column.cast(pa.large_string()))
+        try:
+            return parse_times(column, self.time, schema.time_format)
+        except InputError:
+            times = np.zeros(len(column))
+            for place in range(len(column)):
+                try:
+                    times[place] = parse_times(column.slice(place, 1), self.time, schema.time_format)[0]
+                except InputError as error:
+                    faults.setdefault(place, str(error).removeprefix("row 0: "))
+            return times
+
+    def _row_table(self, arrays: dict[str, pa.Array], kinds: NDArray[np.int8]) -> pa.Table:
+        """The columns of the schema, of all events but clicks, an impression's label 0."""
+        table = pa.table({name: arrays[name] for name in self._fields})
+        label = self.schema.label
+        if not (kinds == JOINED).any():
+            zeros = pa.array(np.zeros(len(kinds), np.int8))
+            table = table.set_column(self._fields.index(label), label, zeros)
+        elif (kinds != JOINED).any():
+            texts = [0 if kind != JOINED else value for kind, value in zip(kinds, arrays[label].to_pylist(), strict=True)]
+            table = table.set_column(self._fields.index(label), label, column_of(label, dict(enumerate(texts)), {}, False))
+        return table if not (kinds == CLICK).any() else table.take(np.flatnonzero(kinds != CLICK))
+
+
+def _kinds_of_messages() -> list[tuple[tuple[str, bool], Any]]:
+    formats = (("json", msgspec.json), ("msgpack", msgspec.msgpack))
+    return [((name, many), module) for (name, module), many in itertools.product(formats, (False, True))]
+
+
+def _runs(marked: list[tuple[int, BadEvent]], good: int) -> tuple[int, int, int]:
+    """How many bad events stand in a row, from the number of good ones before each."""
+    counts = Counter(place for place, _ in marked)
+    return counts[0], max(counts.values(), default=0), counts[good]
+
+
+def _shown(message: bytes) -> str:
+    return message[:SHOWN].decode("utf-8", "backslashreplace")

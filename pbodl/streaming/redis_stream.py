@@ -1,0 +1,198 @@
+"""A Redis stream as a source and as a sink of events: redis://host:port/stream?db=0.
+
+An entry holds its events in the field `data` (one event, or an array of many), or is itself one event, field by field. Reading is by
+position alone, from one reader or from many that each learn all. With `?group=G&consumer=C` the entries are dealt out among the
+consumers of a group instead; an entry is acknowledged when what was learned from it is saved, and not before.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from pbodl.errors import InputError
+from pbodl.streaming.source import Pack, Position
+
+try:
+    import redis
+except ImportError as error:
+    raise InputError("reading Redis streams needs its client: pip install 'pbodl[redis]'") from error
+
+DATA = b"data"
+LEARNED = "learned, not acknowledged"  # the part of a group's position that names entries
+ENTRIES = 2000  # in a pack, at most, where entries are small
+BYTES = 1 << 21  # what a pack should hold
+PAUSE = 0.25  # seconds before trying again to reach the server
+LOST = (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError)
+
+
+class RedisStream:
+    """A stream; a server that goes away is waited for."""
+
+    def __init__(self, address: str) -> None:
+        self.name = address
+        self.client, self.stream, options = connect(address)
+        self.group, self.consumer = options.pop("group", None), options.pop("consumer", None)
+        if options or (self.group is None) != (self.consumer is None):
+            raise InputError(f"--source {address!r}: after ? only db, and group and consumer together, are understood")
+        self.reconnects = 0
+        self._count = 16  # entries to ask for: grows where they are small
+        self._acknowledged: set[str] = set()  # lately
+        self._pending: str | None = "0-0"  # where to go on among the group's entries of before; None when there are no more
+
+    def start(self, at: str) -> Position:
+        self._patiently(self.client.ping, None)
+        if self.group is not None:
+            with contextlib.suppress(redis.ResponseError):  # it is there already
+                self.client.xgroup_create(self.stream, self.group, "0-0" if at == "start" else "$", mkstream=True)
+        if at == "start":
+            return Position({self.stream: (0, 0)})
+        last = self.client.xrevrange(self.stream, count=1)
+        return Position({self.stream: _mark(last[0][0]) if last else (0, 0)})
+
+    def check(self, after: Position) -> None:
+        """Redis says which entry it last gave out, and which deleted one came last."""
+        try:
+            about = self._patiently(lambda: self.client.xinfo_stream(self.stream), {})
+        except redis.ResponseError:
+            about = {"last-generated-id": b"0-0"}  # there is no such stream (yet)
+        if not about or self.group is not None:
+            return
+        mark = after.marks.get(self.stream, (0, 0))
+        if _mark(about["last-generated-id"]) < mark:
+            raise InputError(
+                f"{self.name} ends at {about['last-generated-id'].decode()}, before the saved position {_id(mark)}: the server has lost "
+                "entries that were learned. Restore it from its append-only file, or start a new run"
+            )
+        if _mark(about.get("max-deleted-entry-id", b"0-0")) > mark:
+            raise InputError(
+                f"entries of {self.name} behind the saved position {_id(mark)} were trimmed before they were read; let the stream "
+                "hold more (MAXLEN), and go on from what is left with --accept-gap"
+            )
+
+    def read(self, after: Position, wait: float) -> Pack:
+        entries = self._patiently(lambda: self._entries(after, wait), [])
+        if not entries:
+            return Pack([], after)
+        contents = [content(fields) for _, fields in entries]
+        size = sum(map(len, contents)) / len(contents)
+        self._count = int(min(max(BYTES / max(size, 1.0), 1), ENTRIES, 4 * self._count))
+        last = max(_mark(number) for number, _ in entries)
+        position = after.after(self.stream, max(last, after.marks.get(self.stream, (0, 0))))
+        if self.group is not None:
+            open_ones = [number for number in after.marks.get(LEARNED, ()) if number not in self._acknowledged]
+            position = position.after(LEARNED, (*open_ones, *(number.decode() for number, _ in entries)))
+        return Pack(contents, position)
+
+    def _entries(self, after: Position, wait: float) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        block = max(int(wait * 1000), 1)
+        if self.group is None:
+            found = self.client.xread({self.stream: _id(after.marks.get(self.stream, (0, 0)))}, self._count, block)
+            return found[0][1] if found else []
+        return self._group_entries(set(after.marks.get(LEARNED, ())), block)
+
+    def _group_entries(self, learned: set[int | str], block: int) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        """First what this consumer was given before and has not acknowledged, then what is new."""
+        if self._pending is not None:
+            found = self.client.xreadgroup(self.group, self.consumer, {self.stream: self._pending}, self._count)
+            entries = found[0][1] if found else []
+            self._pending = entries[-1][0].decode() if entries else None
+            # One that was saved and not yet acknowledged must not be learned again; one that was deleted has no content.
+            done = [number for number, fields in entries if fields is None or number.decode() in learned]
+            if done:
+                self.client.xack(self.stream, self.group, *done)
+            entries = [entry for entry in entries if entry[0] not in done]
+        else:
+            found = self.client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, self._count, block)
+            entries = found[0][1] if found else []
+        return entries
+
+    def lag(self, after: Position) -> int | None:
+        """Entries behind the position; counted up to a limit, since Redis counts one by one."""
+        mark = after.marks.get(self.stream, (0, 0))
+        try:
+            if self.group is not None:
+                groups = self.client.xinfo_groups(self.stream)
+                return next((about["lag"] for about in groups if about["name"].decode() == self.group), None)
+            length = self.client.xlen(self.stream)
+            about = self.client.xinfo_stream(self.stream)
+            if _mark(about["last-generated-id"]) <= mark:
+                return 0
+            if mark == (0, 0):
+                return length
+            return len(self.client.xrange(self.stream, min=f"({_id(mark)}", count=1000))
+        except redis.RedisError:
+            return None
+
+    def saved(self, position: Position) -> None:
+        learned = position.marks.get(LEARNED, ())
+        if learned and self._patiently(lambda: self.client.xack(self.stream, self.group, *learned), None) is not None:
+            self._acknowledged = {str(number) for number in learned}
+
+    def close(self) -> None:
+        self.client.close()
+
+    def _patiently(self, ask: Callable[[], Any], otherwise: Any) -> Any:
+        """The server's answer; while it is away or loading, `otherwise`, after a pause."""
+        try:
+            return ask()
+        except LOST:
+            self.reconnects += 1
+            time.sleep(PAUSE)
+            return otherwise
+
+
+class RedisSink:
+    """Appends events to a stream, `pack` of them to an entry."""
+
+    def __init__(self, address: str, pack: int = 500) -> None:
+        self.client, self.stream, _ = connect(address)
+        self._pack = pack
+
+    def send(self, events: Sequence[Any]) -> None:
+        """Append events, encoded as msgpack; returns when the server has them all."""
+        pipe = self.client.pipeline(transaction=False)
+        for first in range(0, len(events), self._pack):
+            some = events[first : first + self._pack]
+            pipe.xadd(self.stream, {DATA: msgspec.msgpack.encode(some[0] if self._pack == 1 else some)})
+        pipe.execute()
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def connect(address: str) -> tuple["redis.Redis", str, dict[str, str]]:
+    """A client of the server at an address, the stream's name, and the options behind the `?`."""
+    parts = urlsplit(address)
+    stream = unquote(parts.path.strip("/"))
+    if not stream or parts.hostname is None:
+        raise InputError(f"{address!r} names no stream; write redis://host:6379/stream")
+    options = dict(parse_qsl(parts.query))
+    database = options.pop("db", "0")
+    if not database.isdigit():
+        raise InputError(f"{address!r}: db is {database!r}; it must be a number")
+    client = redis.Redis(
+        parts.hostname, parts.port or 6379, int(database), unquote(parts.password) if parts.password else None,
+        username=unquote(parts.username) if parts.username else None, ssl=parts.scheme == "rediss",
+    )  # fmt: skip
+    return client, stream, options
+
+
+def content(fields: dict[bytes, bytes]) -> bytes:
+    """The events of an entry: what its field `data` holds, or the entry's own fields as one."""
+    if DATA in fields:
+        return fields[DATA]
+    texts = {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in fields.items()}
+    return msgspec.msgpack.encode(texts)
+
+
+def _mark(number: bytes) -> tuple[int, int]:
+    milliseconds, _, sequence = bytes(number).decode().partition("-")
+    return int(milliseconds), int(sequence or 0)
+
+
+def _id(mark: tuple[int | str, ...]) -> str:
+    return f"{mark[0]}-{mark[1]}"

@@ -1,0 +1,77 @@
+"""Clicks of a log sent as a live stream would bring them: impressions, and clicks some time later.
+
+The generated world of `pbodl data synth` is the log; `delayed` turns any table of rows into events in the order of their times.
+"""
+
+import heapq
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pbodl.data.schema import Schema
+from pbodl.data.synthetic import World
+from pbodl.streaming.sink import Sink
+
+CHUNK = 2000  # events sent at a time
+
+
+class DelayedClicks:
+    """Impressions of batches of rows, each followed by its click after a delay that is drawn from an exponential distribution.
+
+    delay  its mean, in seconds of the events' time
+    seed   of the delays
+    """
+
+    def __init__(self, schema: Schema, delay: float, seed: int = 0) -> None:
+        self._schema, self._delay = schema, delay
+        self._draws = np.random.default_rng(seed)
+        self._clicks: list[tuple[float, str]] = []  # by time
+        self._number = 0
+
+    def events(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+        """All events, in the order of their times."""
+        schema = self._schema
+        columns = [field.name for field in schema.fields if field.derive is None]
+        for batch in batches:
+            delays = self._draws.exponential(self._delay, batch.num_rows)
+            rows = batch.select([*dict.fromkeys([*columns, schema.label, schema.time])]).to_pylist()
+            for row, delay in zip(rows, delays.tolist(), strict=True):
+                clicked, now = row.pop(schema.label), row[schema.time]
+                yield from self._due(now)
+                self._number += 1
+                name = f"{self._number:x}"
+                if clicked:
+                    heapq.heappush(self._clicks, (now + delay, name))
+                yield {"event": "impression", "id": name, **row}
+        yield from self._due(float("inf"))
+
+    def _due(self, now: float) -> Iterator[dict[str, Any]]:
+        while self._clicks and self._clicks[0][0] <= now:
+            at, name = heapq.heappop(self._clicks)
+            yield {"event": "click", "id": name, self._schema.time: at}
+
+
+def replay(world: World, sink: Sink, delay: float, speed: float | None = None) -> int:
+    """Send a world's events, at a multiple of their own speed if one is given; returns how many."""
+    began: tuple[float, float] | None = None
+    sent, chunk = 0, []
+    chunk_size = CHUNK if speed is None else 1
+    for event in DelayedClicks(world.schema, delay, world.seed).events(world.batches()):
+        if speed is not None:
+            at = float(event[str(world.schema.time)])
+            began = began or (time.monotonic(), at)
+            left = began[0] + (at - began[1]) / speed - time.monotonic()
+            if left > 0:
+                sink.send(chunk)
+                sent, chunk = sent + len(chunk), []
+                time.sleep(left)
+        chunk.append(event)
+        if len(chunk) >= max(chunk_size, CHUNK):
+            sink.send(chunk)
+            sent, chunk = sent + len(chunk), []
+    if chunk:
+        sink.send(chunk)
+    return sent + len(chunk)

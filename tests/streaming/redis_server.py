@@ -1,0 +1,52 @@
+"""A Redis server of a test's own: on a free port of the loopback, with an append-only file that is written at every command."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+PROGRAM = shutil.which("redis-server")
+needs_redis = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed; `make test` installs it on Debian")
+
+
+class RedisServer:
+    """Starts, stops, and is killed; what it answered is in its append-only file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.start()
+
+    def address(self, stream: str) -> str:
+        return f"redis://127.0.0.1:{self.port}/{stream}"
+
+    @property
+    def client(self) -> redis.Redis:
+        return redis.Redis("127.0.0.1", self.port)
+
+    def start(self) -> None:
+        assert PROGRAM is not None
+        options = ["--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", str(self._folder)]
+        self._process = subprocess.Popen([PROGRAM, "--port", str(self.port), *options], stdout=subprocess.DEVNULL)
+        for _ in range(400):
+            try:
+                if self.client.ping():
+                    return
+            except redis.RedisError:
+                time.sleep(0.025)
+        raise RuntimeError("the Redis server did not start")
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
