@@ -40,7 +40,7 @@ def online(
     begin: Annotated[str, typer.Option(help="Where a new run begins in the stream: start, or end.")] = "start",
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop when the stream has no more.")] = False,
     speed: Annotated[str | None, typer.Option(help="Replay a file at this multiple of its own time: 60x.")] = None,
-    on_alarm: Annotated[str, typer.Option(help="When data is abnormal: hold publishing, or also drop what was learned from it.")] = "hold",
+    on_alarm: Annotated[str, typer.Option(help="When data is abnormal: hold publishing, or also drop what it taught.")] = "hold",
     release: Annotated[bool, typer.Option("--release", help="Publish again after an alarm.")] = False,
     accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Go on though the source has lost events.")] = False,
     dead_letters: Annotated[str | None, typer.Option(help="Where bad events go: a file, redis://..., kafka://...")] = None,
@@ -90,7 +90,7 @@ def replay(
     seed: Annotated[int, typer.Option(help="Of the world.")] = 0,
     delay: Annotated[float, typer.Option(help="Mean seconds from an impression to its click.")] = 60.0,
     pack: Annotated[int, typer.Option(help="Events in a message.")] = 500,
-    speed: Annotated[str | None, typer.Option(help="At this multiple of the world's time, such as 60x; else as fast as it goes.")] = None,
+    speed: Annotated[str | None, typer.Option(help="At this multiple of the world's time, such as 60x; else at once.")] = None,
 ) -> None:
     """Send a generated world as a live stream: impressions, and their clicks some time later."""
     sink = open_sink(to, pack)

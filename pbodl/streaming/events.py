@@ -84,7 +84,8 @@ class Decoder:
     def decode(self, contents: list[bytes] | pa.Table) -> Events:
         """The events of some messages, or of a table of a file."""
         if isinstance(contents, pa.Table):
-            return self._judged(self._columns_of(contents), contents.num_rows, [], lambda row: str(contents.slice(row, 1).to_pylist()))
+            columns = self._columns_of(contents)
+            return self._judged(columns, contents.num_rows, [], lambda row: str(contents.slice(row, 1).to_pylist()[0]))
         events: list[Any] = []
         bad: list[tuple[int, BadEvent]] = []  # with the number of good ones before it
         for message in contents:
@@ -173,7 +174,7 @@ class Decoder:
                 kinds[place] = KINDS[value] if known else CLICK
                 if not known:
                     hint = nearest(str(value), ["impression", "click"])
-                    faults[place] = f"its event is {value!r:.60}{hint}; it must be 'impression' or 'click', or absent in a joined row"
+                    faults[place] = f"its event is {value!r:.60}{hint}; it must be 'impression', 'click', or absent in a joined row"
             return kinds
 
     def _array(self, name: str, column: Any, faults: dict[int, str]) -> pa.Array:

@@ -1,6 +1,6 @@
 """A growing file, or a folder that new files come into, as a source of events.
 
-JSON lines and CSV are followed byte by byte, up to the last whole line. Parquet and gzipped files do not grow: a folder gets new ones.
+JSON lines and CSV are followed byte by byte, up to the last whole line. Parquet and gzipped files do not grow: a folder gets more.
 Files follow one another in the order of their names, numbers by their value; a file is done when it has no more and another one
 follows it. A folder's files must therefore be named in the order of time, as rotated logs are.
 """

@@ -1,8 +1,8 @@
 """What `pbodl online` knows at a moment, and how one pack of events changes it: join, sample, learn, count, watch.
 
-A snapshot holds all of it, of one and the same moment: the weights, the source's position, the impressions that wait, the figures and
-the counters. Since the join's output depends on the order of events alone, and learning on the order of rows alone, a learner that is
-killed and goes on from its newest snapshot ends with the same bits as one that never stopped.
+A snapshot holds all of it, of one and the same moment: the weights, the source's position, the impressions that wait, the figures
+and the counters. Since the join's output depends on the order of events alone, and learning on the order of rows alone, a learner
+that is killed and goes on from its newest snapshot ends with the same bits as one that never stopped.
 """
 
 from pathlib import Path
@@ -75,7 +75,7 @@ class Learner:
         snapshot = load_snapshot(folder)
         facts = snapshot.facts.get("online")
         if facts is None:
-            raise InputError(f"{folder} holds a model that `pbodl online` did not write; give another --out, or learn from it: --burn-in")
+            raise InputError(f"{folder} holds a model that `pbodl online` did not write; give another --out")
         if (snapshot.model.schema, snapshot.model.kind) != (config.schema, config.kind):
             raise InputError(f"{folder} was begun with another schema or model; go on with the configuration it began with")
         learner = cls(config, folder, snapshot.model, JoinOptions(**facts["join"]), Position.of(facts["position"]))
@@ -136,8 +136,8 @@ class Learner:
         self._bad_in_a_row = last if len(events) else in_a_row
         if max(in_a_row, most) >= MOST_BAD:
             raise InputError(
-                f"{max(in_a_row, most):,} events in a row were bad, the last because {events.bad[-1].reason}. Nothing more is read; they "
-                "are in the dead letters. Put the producer right, and start again: it goes on behind them"
+                f"{max(in_a_row, most):,} events in a row were bad, the last because {events.bad[-1].reason}. Nothing more is read; "
+                "they are in the dead letters. Put the producer right, and start again: it goes on behind them"
             )
 
     def forgive(self) -> None:

@@ -1,7 +1,7 @@
 """A Redis stream as a source and as a sink of events: redis://host:port/stream?db=0.
 
-An entry holds its events in the field `data` (one event, or an array of many), or is itself one event, field by field. Reading is by
-position alone, from one reader or from many that each learn all. With `?group=G&consumer=C` the entries are dealt out among the
+An entry holds its events in the field `data` (one event, or an array of many), or is itself one event, field by field. Reading is
+by position alone, from one reader or from many that each learn all. With `?group=G&consumer=C` the entries are dealt out among the
 consumers of a group instead; an entry is acknowledged when what was learned from it is saved, and not before.
 """
 
@@ -64,8 +64,8 @@ class RedisStream:
         mark = after.marks.get(self.stream, (0, 0))
         if _mark(about["last-generated-id"]) < mark:
             raise InputError(
-                f"{self.name} ends at {about['last-generated-id'].decode()}, before the saved position {_id(mark)}: the server has lost "
-                "entries that were learned. Restore it from its append-only file, or start a new run"
+                f"{self.name} ends at {about['last-generated-id'].decode()}, before the saved position {_id(mark)}: the server has "
+                "lost entries that were learned. Restore it from its append-only file, or start a new run"
             )
         if _mark(about.get("max-deleted-entry-id", b"0-0")) > mark:
             raise InputError(
@@ -164,7 +164,7 @@ class RedisSink:
         self.client.close()
 
 
-def connect(address: str) -> tuple["redis.Redis", str, dict[str, str]]:
+def connect(address: str) -> tuple[Any, str, dict[str, str]]:
     """A client of the server at an address, the stream's name, and the options behind the `?`."""
     parts = urlsplit(address)
     stream = unquote(parts.path.strip("/"))

@@ -26,7 +26,7 @@ class DelayedClicks:
     """
 
     def __init__(self, schema: Schema, delay: float, seed: int = 0) -> None:
-        self._schema, self._delay = schema, delay
+        self._schema, self._delay, self._time = schema, delay, str(schema.time)
         self._draws = np.random.default_rng(seed)
         self._clicks: list[tuple[float, str]] = []  # by time
         self._number = 0
@@ -37,9 +37,9 @@ class DelayedClicks:
         columns = [field.name for field in schema.fields if field.derive is None]
         for batch in batches:
             delays = self._draws.exponential(self._delay, batch.num_rows)
-            rows = batch.select([*dict.fromkeys([*columns, schema.label, schema.time])]).to_pylist()
+            rows = batch.select([*dict.fromkeys([*columns, schema.label, self._time])]).to_pylist()
             for row, delay in zip(rows, delays.tolist(), strict=True):
-                clicked, now = row.pop(schema.label), row[schema.time]
+                clicked, now = row.pop(schema.label), row[self._time]
                 yield from self._due(now)
                 self._number += 1
                 name = f"{self._number:x}"
@@ -51,27 +51,23 @@ class DelayedClicks:
     def _due(self, now: float) -> Iterator[dict[str, Any]]:
         while self._clicks and self._clicks[0][0] <= now:
             at, name = heapq.heappop(self._clicks)
-            yield {"event": "click", "id": name, self._schema.time: at}
+            yield {"event": "click", "id": name, self._time: at}
 
 
 def replay(world: World, sink: Sink, delay: float, speed: float | None = None) -> int:
     """Send a world's events, at a multiple of their own speed if one is given; returns how many."""
     began: tuple[float, float] | None = None
-    sent, chunk = 0, []
-    chunk_size = CHUNK if speed is None else 1
+    sent, chunk = 0, list[dict[str, Any]]()
     for event in DelayedClicks(world.schema, delay, world.seed).events(world.batches()):
+        left = 0.0
         if speed is not None:
             at = float(event[str(world.schema.time)])
             began = began or (time.monotonic(), at)
             left = began[0] + (at - began[1]) / speed - time.monotonic()
-            if left > 0:
-                sink.send(chunk)
-                sent, chunk = sent + len(chunk), []
-                time.sleep(left)
-        chunk.append(event)
-        if len(chunk) >= max(chunk_size, CHUNK):
+        if left > 0 or len(chunk) >= CHUNK:
             sink.send(chunk)
             sent, chunk = sent + len(chunk), []
-    if chunk:
-        sink.send(chunk)
+            time.sleep(max(left, 0.0))
+        chunk.append(event)
+    sink.send(chunk)
     return sent + len(chunk)

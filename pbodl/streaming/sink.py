@@ -46,5 +46,5 @@ def open_sink(address: str, pack: int = 500) -> Sink:
 
         return KafkaSink(address, pack)
     if scheme or not address.endswith(".jsonl"):
-        raise InputError(f"cannot send events to {address!r}; give redis://host:port/stream, kafka://host:port/topic, or a .jsonl file")
+        raise InputError(f"cannot send to {address!r}; give redis://host:port/stream, kafka://host:port/topic, or a .jsonl file")
     return FileSink(address)

@@ -1,7 +1,7 @@
 """Where events come from: one small interface, a file, a Redis stream or a Kafka topic behind it.
 
-A source reads what stands after a position, and knows nothing of what was read before: whoever saves the position together with what
-was learned up to it goes on without a gap or an overlap. A position is a mark for each part of the source that has an order of its
+A source reads what stands after a position, and knows nothing of what was read before: whoever saves the position together with
+what was learned up to it goes on without a gap or an overlap. A position is a mark for each part of the source that has an order of its
 own (a file, a stream, a partition); it is plain data, and comparable.
 """
 
@@ -97,7 +97,7 @@ class Source(Protocol):
 
 
 def open_source(address: str, smoothly: bool = False) -> Source:
-    """The source at an address: redis://host:port/stream, kafka://host:port/topic, or a file or folder; `smoothly` in small packs."""
+    """The source at an address: redis://host:port/stream, kafka://host:port/topic, or a file or folder; `smoothly`: small packs."""
     scheme = address.partition("://")[0] if "://" in address else ""
     if scheme in ("redis", "rediss"):
         from pbodl.streaming.redis_stream import RedisStream

@@ -43,7 +43,7 @@ class WaitingRows:
     @property
     def bytes(self) -> int:
         """What the rows take in memory."""
-        return sum(array.nbytes for block in self._blocks for array in block.rows)
+        return sum(array.nbytes for block in self._blocks for array in block.rows if array is not None)
 
     def append(self, rows: Batch) -> None:
         """Add rows; their numbers go on from the last."""
@@ -97,7 +97,8 @@ class WaitingRows:
         """The rows of consecutive blocks, in the form in which they are kept."""
         blocks = [block.rows for block in of]
         if self._width and any(len(rows.values) for rows in blocks):
-            blocks = [rows._replace(values=rows.values if len(rows.values) else np.ones(len(rows.keys), np.float32)) for rows in blocks]
+            ones = [rows.values if len(rows.values) else np.ones(len(rows.keys), np.float32) for rows in blocks]
+            blocks = [rows._replace(values=values) for rows, values in zip(blocks, ones, strict=True)]
         columns = [list(column) for column in zip(*blocks, strict=True)]
         if not self._width:
             lengths = np.concatenate([np.diff(indptr) for indptr in columns[NAMES.index("indptr")]])

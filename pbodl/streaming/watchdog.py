@@ -6,8 +6,8 @@ both beyond chance (SIGMAS of these) and a matter of substance (the factors belo
 and over thousands of rows the smallest error is beyond chance. A field that goes missing costs little log loss at first; it is
 seen by the share of rows without it, against the stretches before.
 
-The rows are compared as they are learned: clicks at once, non-clicks after their window. A sudden change of traffic therefore shifts
-the balance of the two for a window's length; the factors leave room for traffic that doubles.
+The rows are compared as they are learned: clicks at once, non-clicks after their window. A sudden change of traffic therefore
+shifts the balance of the two for a window's length; the factors leave room for traffic that doubles.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pbodl.data.arrays import Batch
 from pbodl.data.hashing import hash_value
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.streaming.join import TAKE_BACK
+from pbodl.streaming.join_rules import TAKE_BACK
 
 STRETCH = 20_000  # rows that are judged together
 LEARNING = 5  # stretches at the start that are not judged: a new model expects little

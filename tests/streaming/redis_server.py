@@ -33,8 +33,9 @@ class RedisServer:
 
     def start(self) -> None:
         assert PROGRAM is not None
-        options = ["--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", str(self._folder)]
-        self._process = subprocess.Popen([PROGRAM, "--port", str(self.port), *options], stdout=subprocess.DEVNULL)
+        durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", str(self._folder)]
+        command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", *durable]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         for _ in range(400):
             try:
                 if self.client.ping():

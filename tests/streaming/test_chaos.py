@@ -1,4 +1,4 @@
-"""Killed at any moment, with kill -9, and its Redis server too: the model ends up with the same bits, and every event counts once."""
+"""Killed at any moment, with kill -9, and its Redis server too: the model ends with the same bits, and every event counts once."""
 
 import json
 import signal
