@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,11 @@ class FollowedFiles:
                 behind += max(file.size - int(offset), 0)
         return behind
 
-    def saved(self, position: Position) -> None:
-        pass
+    def ended(self, after: Position) -> bool:
+        return not self._next(after)
+
+    def saving(self, position: Position) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def close(self) -> None:
         if self._open is not None:

@@ -6,7 +6,7 @@ negative. A click after that is *late*: its impression was learned as negative, 
 sampled, but for the division.
 
 Time is the events' own. The *watermark* is the latest time so far; an impression's window ends when the watermark has moved on by
-the window since it came. So neither the size of the reads nor the wall clock changes what comes out, and a replay gives the same rows.
+the window since it came. So neither the size of the reads nor the wall clock changes what comes out: a replay gives the same rows.
 
 Before the first window of a stream has passed there are no negatives yet, and a model that learned clicks alone would take every ad
 for a success: until then clicks wait with their impressions.
@@ -139,7 +139,7 @@ class Join:
             ring.marks[:] = state[f"{name}.marks"]
             numbers = np.arange(ring.marks[0], ring.marks[2])
             if len(numbers) > len(ring.ids):
-                raise InputError(f"{len(numbers):,} impressions are remembered, and the join capacity is {self._capacity:,}; raise it")
+                raise InputError(f"{len(numbers):,} impressions wait, and the join capacity is {self._capacity:,}; raise it")
             for key in ("ids", "deadlines", "status"):
                 getattr(ring, key)[numbers % len(ring.ids)] = state[f"{name}.{key}"]
             with wrapping():

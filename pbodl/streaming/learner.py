@@ -136,8 +136,8 @@ class Learner:
         self._bad_in_a_row = last if len(events) else in_a_row
         if max(in_a_row, most) >= MOST_BAD:
             raise InputError(
-                f"{max(in_a_row, most):,} events in a row were bad, the last because {events.bad[-1].reason}. Nothing more is read; "
-                "they are in the dead letters. Put the producer right, and start again: it goes on behind them"
+                f"{max(in_a_row, most):,} events in a row were bad, the last because {events.bad[-1].reason}. Nothing more is "
+                "read; they are in the dead letters. Put the producer right, and start again: it goes on behind them"
             )
 
     def forgive(self) -> None:

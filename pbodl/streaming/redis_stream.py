@@ -7,7 +7,8 @@ consumers of a group instead; an entry is acknowledged when what was learned fro
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -127,7 +128,12 @@ class RedisStream:
         except redis.RedisError:
             return None
 
-    def saved(self, position: Position) -> None:
+    def ended(self, after: Position) -> bool:
+        return self.lag(after) == 0 and (self.group is None or self._pending is None)
+
+    @contextmanager
+    def saving(self, position: Position) -> Iterator[None]:
+        yield
         learned = position.marks.get(LEARNED, ())
         if learned and self._patiently(lambda: self.client.xack(self.stream, self.group, *learned), None) is not None:
             self._acknowledged = {str(number) for number in learned}

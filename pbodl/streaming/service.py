@@ -1,15 +1,16 @@
 """The service behind `pbodl online`: reads ahead in a thread, learns, publishes, saves, tells its figures, and ends on a signal."""
 
+import logging
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pbodl.data.prefetch import prefetch
 from pbodl.data.readers import Position as LogPosition
 from pbodl.data.readers import open_log
 from pbodl.errors import InputError
+from pbodl.models.contract import Model
 from pbodl.models.snapshot import snapshots
 from pbodl.parallel.local import threads_for
 from pbodl.parallel.merge import DEFAULT
@@ -18,10 +19,12 @@ from pbodl.streaming.events import Decoder, Events
 from pbodl.streaming.figures import Board
 from pbodl.streaming.learner import JoinOptions, Learner
 from pbodl.streaming.publish import Publisher
-from pbodl.streaming.source import Position, Source, open_source
+from pbodl.streaming.read_ahead import ReadAhead
+from pbodl.streaming.source import Lost, Position, Source, open_source
 from pbodl.training.config import Config, to_toml
 from pbodl.training.session import Interrupted, signals
 
+logger = logging.getLogger(__name__)
 AHEAD = 4  # packs read before they are learned: more would only lie in memory, since the broker keeps them anyway
 WAIT = 0.2  # seconds that a read waits for events
 
@@ -62,8 +65,23 @@ def online(config: Config, options: Options) -> dict[str, Any]:
     threads = threads_for(options.workers, options.merge, None)
     if options.speed is not None and "://" in options.source:
         raise InputError("--speed replays a file; a stream comes at its own speed")
-    with ExitStack() as stack, signals() as received:
-        source = stack.enter_context(closing(open_source(options.source, smoothly=options.speed is not None)))
+    with signals() as received, closing(open_source(options.source, smoothly=options.speed is not None)) as source:
+        while True:
+            try:
+                figures = _session(config, options, source, threads, received)
+                break
+            except Lost as loss:
+                logger.warning("%s: going back to the snapshot", loss)
+    if received:
+        raise Interrupted(received[0])
+    return figures
+
+
+def _session(
+    config: Config, options: Options, source: Source, threads: Callable[[Model], None], received: list[int]
+) -> dict[str, Any]:
+    """From the newest snapshot on, to a signal, the end, or the loss of what was read."""
+    with ExitStack() as stack:
         learner = _begun(config, options, source)
         if options.release:
             learner.watchdog.release()
@@ -77,15 +95,16 @@ def online(config: Config, options: Options) -> dict[str, Any]:
         service = Service(learner, source, publisher, board, letters)
         try:
             _burn_in(service, options.burn_in, received)
-            service.run(options, received)
-        finally:
-            service.save()
+            if not received:
+                service.run(options, received)
+        except InputError:
+            service.save()  # what came before is good
+            raise
+        service.save()
         if publisher is not None and learner.watchdog.held is None:
             publisher.publish(board.facts())
-        board.refresh(source)
-    if received:
-        raise Interrupted(received[0])
-    return learner.metrics()
+        board.refresh(source, 0, service.snapshot_seconds)
+        return learner.metrics()
 
 
 def _begun(config: Config, options: Options, source: Source) -> Learner:
@@ -134,25 +153,23 @@ class Service:
         self, learner: Learner, source: Source, publisher: Publisher | None, board: Board, letters: DeadLetters
     ) -> None:
         self.learner, self.source, self.publisher, self.board, self.letters = learner, source, publisher, board, letters
-        self._saved_at = time.monotonic()
+        self._saved_at, self.snapshot_seconds = time.monotonic(), 0.0
         self._save_every = learner.config.training.snapshot_every
 
     def run(self, options: Options, received: list[int]) -> None:
         """Learn until a signal, or, if asked, until the end of the stream."""
-        steps = prefetch(self._steps(options), AHEAD)
-        with closing(steps):
+        with closing(ReadAhead(self._steps(options), AHEAD, WAIT)) as steps:
             for step in steps:
                 if step is not None:
                     self.letters.write(step.events.bad)
                     self.learner.take(*step)
-                    self.board.note(step.events)
-                self.tend()
+                self.tend(steps.waiting)
                 if received:
                     return
         self.learner.finish()
 
     def _steps(self, options: Options) -> Generator[Step | None, None, None]:
-        """Packs of the source, decoded; None where there is nothing for a while. Runs in the background."""
+        """Packs of the source, decoded; None while there is nothing. Runs in the background."""
         position, decoder = self.learner.position, Decoder(self.learner.config.schema)
         pace = Pace(options.speed) if options.speed is not None else None
         while True:
@@ -165,24 +182,26 @@ class Service:
                 if pace is not None:
                     yield from pace.until(events)
                 yield Step(events, position)
-            elif options.until_end:
+            elif options.until_end and self.source.ended(position):
                 return
             else:
                 yield None
 
-    def tend(self) -> None:
+    def tend(self, packs_ahead: int = 0) -> None:
         """Publish, save and show what is due."""
         if self.publisher is not None and self.learner.watchdog.held is None:
             self.publisher.publish_when_due(self.board.facts())
         if time.monotonic() - self._saved_at >= self._save_every:
             self.save()
-        self.board.refresh_when_due(self.source)
+        self.board.refresh_when_due(self.source, packs_ahead, self.snapshot_seconds)
 
     def save(self) -> None:
         """A snapshot, and then word to the source."""
-        self.learner.save()
-        self.source.saved(self.learner.position)
+        began = time.monotonic()
+        with self.source.saving(self.learner.position):
+            self.learner.save()
         self._saved_at = time.monotonic()
+        self.snapshot_seconds = self._saved_at - began
 
 
 class Pace:

@@ -1,11 +1,12 @@
 """Where events come from: one small interface, a file, a Redis stream or a Kafka topic behind it.
 
 A source reads what stands after a position, and knows nothing of what was read before: whoever saves the position together with
-what was learned up to it goes on without a gap or an overlap. A position is a mark for each part of the source that has an order of its
-own (a file, a stream, a partition); it is plain data, and comparable.
+what was learned up to it goes on without a gap or an overlap. A position is a mark for each part of the source that has an order of
+its own (a file, a stream, a partition); it is plain data, and comparable.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -68,6 +69,10 @@ class Pack(NamedTuple):
         return len(self.contents) > 0 or len(self.bad) > 0
 
 
+class Lost(Exception):
+    """What was read since the last save is now read by another; only the snapshot is still right."""
+
+
 class Source(Protocol):
     """What `pbodl online` reads from."""
 
@@ -89,8 +94,12 @@ class Source(Protocol):
         """How much is known to stand behind the position, in entries, messages or bytes; None if that cannot be said."""
         ...
 
-    def saved(self, position: Position) -> None:
-        """Told after a position was saved for good."""
+    def ended(self, after: Position) -> bool:
+        """Whether nothing stands behind the position now."""
+        ...
+
+    def saving(self, position: Position) -> AbstractContextManager[None]:
+        """Around the writing of a snapshot that holds a position; raises `Lost` if there is no sense in it any more."""
         ...
 
     def close(self) -> None: ...

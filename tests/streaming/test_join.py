@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbodl.data.batch import concat
@@ -49,6 +49,7 @@ def outcome(parts: list[Joined], names: set[str]) -> list[tuple[str, str]]:
     ]
 
 
+@settings(max_examples=60, deadline=None)
 @given(ACTIONS, st.sampled_from([1.0, 0.5]), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_as_the_oracle_has_it_whatever_the_pieces(actions: list, rate: float, sizes: list[int]) -> None:
     told = story(actions)
@@ -62,6 +63,7 @@ def test_as_the_oracle_has_it_whatever_the_pieces(actions: list, rate: float, si
     assert outcome(parts, names) == ref
 
 
+@settings(max_examples=40, deadline=None)
 @given(ACTIONS, st.integers(1, 79))
 def test_saved_and_loaded_is_never_stopped(actions: list, cut: int) -> None:
     events = as_events(story(actions))
@@ -149,7 +151,8 @@ def test_lists_and_numbers_keep_their_shape() -> None:
         for n in range(30)
     ]  # fmt: skip
     join = Join(schema, 15.0, 15.0)
-    comp = concat([part.batch for piece in pieces(rows, [4]) if len(part := join.add(decoded(piece, schema)))] + [join.close_windows().batch])
+    parts = [join.add(decoded(piece, schema)) for piece in pieces(rows, [4])] + [join.close_windows()]
+    comp = concat([part.batch for part in parts if len(part)])
     ref = decoded(rows, schema).rows
     for name in ("keys", "values", "fields", "indptr", "weights", "times"):
         np.testing.assert_array_equal(getattr(comp, name), getattr(ref, name), err_msg=name)
