@@ -5,6 +5,7 @@ and the counters. Since the join's output depends on the order of events alone, 
 that is killed and goes on from its newest snapshot ends with the same bits as one that never stopped.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,7 +102,7 @@ class Learner:
         if self.history.until is None or (new := events.times > self.history.until).all():
             return events
         rows = selected(events.rows, new[events.kinds != CLICK])
-        return events._replace(kinds=events.kinds[new], ids=events.ids[new], times=events.times[new], rows=rows)
+        return replace(events, kinds=events.kinds[new], ids=events.ids[new], times=events.times[new], rows=rows)
 
     def learn_history(self, batch: Batch, position: dict[str, Any]) -> None:
         """Learn rows of a log that the stream goes on from; each of its rows must be older than what is to come."""

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -24,10 +24,20 @@ except ImportError as error:
 
 DATA = b"data"
 LEARNED = "learned, not acknowledged"  # the part of a group's position that names entries
+NOWHERE = (0, 0, 0)  # milliseconds and number of an entry, and how many there were up to it
 ENTRIES = 2000  # in a pack, at most, where entries are small
 BYTES = 1 << 21  # what a pack should hold
 PAUSE = 0.25  # seconds before trying again to reach the server
 LOST = (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError)
+
+
+class About(NamedTuple):
+    """What Redis says of a stream."""
+
+    added: int  # entries, ever
+    length: int  # entries that are left
+    first: tuple[int, int]  # of these
+    last: tuple[int, int]  # ever
 
 
 class RedisStream:
@@ -45,34 +55,44 @@ class RedisStream:
         self._pending: str | None = "0-0"  # where to go on among the group's entries of before; None when there are no more
 
     def start(self, at: str) -> Position:
-        self._patiently(self.client.ping, None)
         if self.group is not None:
             with contextlib.suppress(redis.ResponseError):  # it is there already
                 self.client.xgroup_create(self.stream, self.group, "0-0" if at == "start" else "$", mkstream=True)
+        about = self._about()
         if at == "start":
-            return Position({self.stream: (0, 0)})
-        last = self.client.xrevrange(self.stream, count=1)
-        return Position({self.stream: _mark(last[0][0]) if last else (0, 0)})
+            return Position({self.stream: (0, 0, about.added - about.length)})
+        return Position({self.stream: (*about.last, about.added)})
 
     def check(self, after: Position) -> None:
-        """Redis says which entry it last gave out, and which deleted one came last."""
-        try:
-            about = self._patiently(lambda: self.client.xinfo_stream(self.stream), {})
-        except redis.ResponseError:
-            about = {"last-generated-id": b"0-0"}  # there is no such stream (yet)
-        if not about or self.group is not None:
+        """A position also counts the entries up to it: if Redis has dropped more than that, some were never read."""
+        if self.group is not None:
             return
-        mark = after.marks.get(self.stream, (0, 0))
-        if _mark(about["last-generated-id"]) < mark:
+        *mark, count = after.marks.get(self.stream, NOWHERE)
+        about = self._about()
+        if about.last < tuple(mark):
             raise InputError(
-                f"{self.name} ends at {about['last-generated-id'].decode()}, before the saved position {_id(mark)}: the server has "
-                "lost entries that were learned. Restore it from its append-only file, or start a new run"
+                f"{self.name} ends at {_id(about.last)}, before the saved position {_id(mark)}: the server has lost entries that "
+                "were learned. Restore it from its append-only file, or start a new run"
             )
-        if _mark(about.get("max-deleted-entry-id", b"0-0")) > mark:
+        if about.added - about.length > int(count) and about.first > tuple(mark):
             raise InputError(
                 f"entries of {self.name} behind the saved position {_id(mark)} were trimmed before they were read; let the stream "
                 "hold more (MAXLEN), and go on from what is left with --accept-gap"
             )
+
+    def _about(self) -> "About":
+        """What Redis says of the stream; waits for a server that is away."""
+        while True:
+            try:
+                told = self.client.xinfo_stream(self.stream)
+                first = told["first-entry"]
+                last = _mark(told["last-generated-id"])
+                return About(told["entries-added"], told["length"], _mark(first[0]) if first else last, last)
+            except redis.ResponseError:
+                return About(0, 0, (0, 0), (0, 0))  # there is no such stream yet
+            except LOST:
+                self.reconnects += 1
+                time.sleep(PAUSE)
 
     def read(self, after: Position, wait: float) -> Pack:
         entries = self._patiently(lambda: self._entries(after, wait), [])
@@ -81,8 +101,9 @@ class RedisStream:
         contents = [content(fields) for _, fields in entries]
         size = sum(map(len, contents)) / len(contents)
         self._count = int(min(max(BYTES / max(size, 1.0), 1), ENTRIES, 4 * self._count))
-        last = max(_mark(number) for number, _ in entries)
-        position = after.after(self.stream, max(last, after.marks.get(self.stream, (0, 0))))
+        *mark, count = after.marks.get(self.stream, NOWHERE)
+        last = max(tuple(mark), *(_mark(number) for number, _ in entries))
+        position = after.after(self.stream, (*last, int(count) + len(entries)))
         if self.group is not None:
             open_ones = [number for number in after.marks.get(LEARNED, ()) if number not in self._acknowledged]
             position = position.after(LEARNED, (*open_ones, *(number.decode() for number, _ in entries)))
@@ -91,7 +112,7 @@ class RedisStream:
     def _entries(self, after: Position, wait: float) -> list[tuple[bytes, dict[bytes, bytes]]]:
         block = max(int(wait * 1000), 1)
         if self.group is None:
-            found = self.client.xread({self.stream: _id(after.marks.get(self.stream, (0, 0)))}, self._count, block)
+            found = self.client.xread({self.stream: _id(after.marks.get(self.stream, NOWHERE))}, self._count, block)
             return found[0][1] if found else []
         return self._group_entries(set(after.marks.get(LEARNED, ())), block)
 
@@ -106,25 +127,22 @@ class RedisStream:
             if done:
                 self.client.xack(self.stream, self.group, *done)
             entries = [entry for entry in entries if entry[0] not in done]
-        else:
-            found = self.client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, self._count, block)
-            entries = found[0][1] if found else []
-        return entries
+            if entries or done:
+                return entries
+        found = self.client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, self._count, block)
+        return found[0][1] if found else []
 
     def lag(self, after: Position) -> int | None:
-        """Entries behind the position; counted up to a limit, since Redis counts one by one."""
-        mark = after.marks.get(self.stream, (0, 0))
+        """Entries behind the position."""
         try:
             if self.group is not None:
                 groups = self.client.xinfo_groups(self.stream)
                 return next((about["lag"] for about in groups if about["name"].decode() == self.group), None)
-            length = self.client.xlen(self.stream)
-            about = self.client.xinfo_stream(self.stream)
-            if _mark(about["last-generated-id"]) <= mark:
-                return 0
-            if mark == (0, 0):
-                return length
-            return len(self.client.xrange(self.stream, min=f"({_id(mark)}", count=1000))
+            *mark, count = after.marks.get(self.stream, NOWHERE)
+            told = self.client.xinfo_stream(self.stream)
+            return 0 if _mark(told["last-generated-id"]) <= tuple(mark) else max(told["entries-added"] - int(count), 1)
+        except redis.ResponseError:
+            return 0  # there is no such stream yet
         except redis.RedisError:
             return None
 
@@ -200,5 +218,5 @@ def _mark(number: bytes) -> tuple[int, int]:
     return int(milliseconds), int(sequence or 0)
 
 
-def _id(mark: tuple[int | str, ...]) -> str:
+def _id(mark: Sequence[int | str]) -> str:
     return f"{mark[0]}-{mark[1]}"

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,7 +179,7 @@ class Service:
             if pack:
                 events = decoder.decode(pack.contents)
                 if pack.bad:
-                    events = events._replace(bad=[*events.bad, *pack.bad])
+                    events = replace(events, bad=[*events.bad, *pack.bad])
                 if pace is not None:
                     yield from pace.until(events)
                 yield Step(events, position)

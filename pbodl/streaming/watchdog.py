@@ -3,7 +3,8 @@
 The model's own predictions say what is to be expected. Of rows with predicted CTRs p, clicks have the mean Σ p and the variance
 Σ p(1-p); the log loss has the mean Σ H(p), H the entropy, and the variance Σ p(1-p) log²(p/(1-p)). A stretch is abnormal if it is
 both beyond chance (SIGMAS of these) and a matter of substance (the factors below): a model that learns is never exactly calibrated,
-and over thousands of rows the smallest error is beyond chance. A field that goes missing costs little log loss at first; it is
+and over thousands of rows the smallest error is beyond chance. Stretches are short, since the model adapts within hundreds of rows,
+and then expects what it sees. A field that goes missing costs little log loss at first; it is
 seen by the share of rows without it, against the stretches before.
 
 The rows are compared as they are learned: clicks at once, non-clicks after their window. A sudden change of traffic therefore
@@ -21,14 +22,14 @@ from pbodl.data.hashing import hash_value
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.streaming.join_rules import TAKE_BACK
 
-STRETCH = 20_000  # rows that are judged together
-LEARNING = 5  # stretches at the start that are not judged: a new model expects little
+STRETCH = 2000  # rows that are judged together
+LEARNING = 20  # stretches at the start that are not judged: a new model expects little
 SIGMAS = 6.0
-LOSS_FACTOR = 1.5  # of the expected log loss
+LOSS_FACTOR = 1.25  # of the expected log loss
 CLICK_FACTOR = 2.2  # of the expected clicks, or the expected clicks of them
 CTR_FACTOR = 3.0  # of the CTR of the stretches before
 MISSING_SHARE = 0.3  # more rows without a field than before
-MEMORY = 0.1  # weight of the newest stretch in what was before
+MEMORY = 0.02  # weight of the newest stretch in what was before
 SUMS = ("rows", "clicks", "expected", "click_variance", "loss", "expected_loss", "loss_variance")
 
 
@@ -105,9 +106,9 @@ class Watchdog:
         surprising = abs(clicks - expected) > SIGMAS * click_variance**0.5
         if surprising and max(clicks, expected) > CLICK_FACTOR * min(clicks, expected):
             return f"there are {clicks:,.0f} clicks in {rows:,.0f} rows, and the model expected {expected:,.0f}"
-        ctr = clicks / rows
-        if surprising and max(ctr, self._usual_ctr) > CTR_FACTOR * min(ctr, self._usual_ctr):
-            return f"the CTR of the learned rows is {ctr:.4f}, before {self._usual_ctr:.4f}"
+        ctr, usual = clicks / rows, self._usual_ctr
+        if abs(ctr - usual) > SIGMAS * (usual * (1 - usual) / rows) ** 0.5 and max(ctr, usual) > CTR_FACTOR * min(ctr, usual):
+            return f"the CTR of the learned rows is {ctr:.4f}, before {usual:.4f}"
         return None
 
     def _remember(self) -> None:

@@ -1,6 +1,7 @@
 """Events to arrays: formats, packs, and what is set aside."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -39,7 +40,8 @@ def encodings(events: list[dict]) -> dict[str, list[bytes]]:
 
 
 EVENTS = [
-    impression("a", 100.25, user=7, ad="x"), click("a", 101), impression(5, 102, user="ü", ad=None), impression("c", 103.0, user=True, ad=2.5),
+    impression("a", 100.25, user=7, ad="x"), click("a", 101), impression(5, 102, user="ü", ad=None),
+    impression("c", 103.0, user=True, ad=2.5),
     {"time": 104, "click": 1, "user": "7", "ad": 1.0}, {"event": None, "time": 105, "click": 0, "ad": "x", "stranger": [1, {"a": 2}]},
 ]  # fmt: skip
 
@@ -51,17 +53,18 @@ def test_every_encoding_gives_the_same(form: str) -> None:
     assert comp.times.tolist() == [100.25, 101, 102, 103, 104, 105]
     assert comp.ids[0] == comp.ids[1] and len(set(comp.ids[:4].tolist())) == 3
     rows = [{"click": 0, "user": None, "ad": None, **event} for event in EVENTS if event.get("event") != "click"]
-    same(comp, comp._replace(rows=from_data(SCHEMA, rows, labelled=True)))
+    same(comp, replace(comp, rows=from_data(SCHEMA, rows, labelled=True)))
     assert comp.rows.clicks.tolist() == [0, 0, 0, 1, 0] and not comp.bad
 
 
 def test_tables_of_files_and_other_schemas() -> None:
     events = [
-        {"event": "impression", "id": n, "at": 10 + n, "tags": ["a", "b"][: n % 3], "price": n / 3, "device-id": "d", "ad": n, "importance": 2}
+        {"event": "impression", "id": n, "at": 10 + n, "tags": ["a", "b"][: n % 3], "price": n / 3, "device-id": "d", "ad": n,
+         "importance": 2}
         for n in range(6)
-    ]
+    ]  # fmt: skip
     comp = Decoder(MIXED).decode([msgspec.json.encode(events)])
-    same(comp, comp._replace(rows=from_data(MIXED, [{"clicked": 0, **event} for event in events], labelled=True)))
+    same(comp, replace(comp, rows=from_data(MIXED, [{"clicked": 0, **event} for event in events], labelled=True)))
     same(Decoder(MIXED).decode(pa.Table.from_pylist(events)), comp)
 
 
@@ -70,7 +73,7 @@ BAD = {
     "no JSON": (b'{"event": "impression", ', 1, "no JSON or msgpack object"),
     "nothing": (b"", 1, "no JSON or msgpack object"),
     "not UTF-8": (b'{"event": "impression", "id": "\xff"}', 1, "no JSON or msgpack object"),
-    "another kind": (msgspec.json.encode({**impression("z", 1.0), "event": "clik"}), 1, r"its event is 'clik' \(did you mean 'click'\?\)"),
+    "another kind": (msgspec.json.encode({**impression("z", 1.0), "event": "clik"}), 1, r"'clik' \(did you mean 'click'\?\)"),
     "a strange kind": (msgspec.json.encode({**impression("z", 1.0), "event": [1]}), 1, "its event is"),
     "no id": (msgspec.json.encode(impression(None, 1.0)), 1, "it has no id"),
     "a click without an id": (b'{"event": "click", "time": 5}', 1, "it has no id"),
