@@ -21,7 +21,7 @@ import msgspec
 
 from benchmarks.stopwatch import Stopwatch
 from pbodl.data.synthetic import World
-from pbodl.streaming.learner import JoinOptions
+from pbodl.streaming.learner import StreamOptions
 from pbodl.streaming.redis_stream import RedisSink
 from pbodl.streaming.replay import DelayedClicks
 from pbodl.streaming.service import Options, online
@@ -82,7 +82,7 @@ def rate(rows: int, rounds: int) -> None:
             with Stopwatch() as file:
                 train(config, [str(folder / "log.parquet")], folder / f"file{lap}")
             options = Options(
-                f"{server}/events", folder / f"stream{lap}", JoinOptions(), publish=str(folder / f"model{lap}"), until_end=True
+                f"{server}/events", folder / f"stream{lap}", StreamOptions(), publish=str(folder / f"model{lap}"), until_end=True
             )
             with Stopwatch() as stream:
                 online(config, options)

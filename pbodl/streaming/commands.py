@@ -11,7 +11,7 @@ from pbodl.errors import InputError
 from pbodl.models.snapshot import snapshots
 from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
 from pbodl.parallel.merge import MERGES
-from pbodl.streaming.learner import JoinOptions
+from pbodl.streaming.learner import StreamOptions
 from pbodl.streaming.replay import replay as send
 from pbodl.streaming.service import Options, parse_speed
 from pbodl.streaming.service import online as learn_online
@@ -51,8 +51,8 @@ def online(
     if begin not in ("start", "end"):
         raise InputError(f"--begin is {begin!r}; allowed are 'start' and 'end'")
     options = Options(
-        source, out, JoinOptions(window, late, join_capacity), workers, merge, publish, publish_every, tuple(burn_in), begin,
-        until_end, parse_speed(speed), accept_gap, release, dead_letters, metrics_port, on_alarm,
+        source, out, StreamOptions(window, late, join_capacity, on_alarm), workers, merge, publish, publish_every, tuple(burn_in),
+        begin, until_end, parse_speed(speed), accept_gap, release, dead_letters, metrics_port,
     )  # fmt: skip
     settings = _settings(config, preset, out, [*changes, *([] if model is None else [f"model.kind={model}"])])
     try:

@@ -52,7 +52,6 @@ class Board:
             "version": None if self._publisher is None else self._publisher.version,
             "join_bytes": learner.join.rows.bytes,
             "reconnects": getattr(source, "reconnects", 0),
-            "alarms": learner.watchdog.alarms,
         }
         self.values = values
         summary = learner.tracker.summary()

@@ -21,6 +21,7 @@ from pbodl.models.snapshot import load_snapshot, save
 from pbodl.streaming.events import CLICK, Events
 from pbodl.streaming.join import Join, Joined
 from pbodl.streaming.source import Position
+from pbodl.streaming.take_back import TakeBack
 from pbodl.streaming.watchdog import Watchdog
 from pbodl.training.config import Config
 from pbodl.training.online import learn_rows, new_model
@@ -29,12 +30,13 @@ from pbodl.training.tracker import Tracker
 MOST_BAD = 1000  # events in a row that may be bad
 
 
-class JoinOptions(NamedTuple):
-    """How impressions wait for clicks; kept with the run, since another window would be another stream."""
+class StreamOptions(NamedTuple):
+    """How the stream is taken; kept with the run, since with another window it would be another stream."""
 
     window: str = "10m"
     late: str = "1h"
-    capacity: int = 1_000_000
+    capacity: int = 1_000_000  # impressions to remember
+    on_alarm: str = "hold"  # publishing, or "drop" what the abnormal stretch taught
 
 
 class History(NamedTuple):
@@ -48,20 +50,24 @@ class History(NamedTuple):
 class Learner:
     """A model that learns from a stream, into a run folder."""
 
-    def __init__(self, config: Config, folder: str | Path, model: Model, options: JoinOptions, position: Position) -> None:
+    def __init__(self, config: Config, folder: str | Path, model: Model, options: StreamOptions, position: Position) -> None:
         if not isinstance(model, DeepProbit):
             raise InputError(f"the model is {config.kind!r}; a stream is learned by the deep probit family, such as fm-mlp")
         self.config, self.folder, self.model, self.options, self.position = config, Path(folder), model, options, position
         self.tracker = Tracker(config.schema, config.training.period(config.schema))
+        if options.on_alarm not in ("hold", "drop"):
+            raise InputError(f"--on-alarm is {options.on_alarm!r}; allowed are 'hold' and 'drop'")
         window, late = (_seconds(text, name) for name, text in (("--window", options.window), ("--late", options.late)))
         self.join = Join(config.schema, window, late, options.capacity, model.negative_rate, model.spec.seed)
         self.watchdog = Watchdog(model)
+        self._take_back = TakeBack(model) if options.on_alarm == "drop" else None
         self.events = self.bad = self._bad_in_a_row = 0
+        self.dropped = 0  # learned rows of abnormal stretches that were taken back
         self.history = History()
 
     @classmethod
     def start(
-        cls, config: Config, folder: str | Path, options: JoinOptions, position: Position, first: Batch | None = None
+        cls, config: Config, folder: str | Path, options: StreamOptions, position: Position, first: Batch | None = None
     ) -> "Learner":
         """A new run, at a position of its source; `first` are rows of its history, from which an automatic rate is worked out."""
         rate = config.training.negative_rate
@@ -79,11 +85,13 @@ class Learner:
             raise InputError(f"{folder} holds a model that `pbodl online` did not write; give another --out")
         if (snapshot.model.schema, snapshot.model.kind) != (config.schema, config.kind):
             raise InputError(f"{folder} was begun with another schema or model; go on with the configuration it began with")
-        learner = cls(config, folder, snapshot.model, JoinOptions(**facts["join"]), Position.of(facts["position"]))
+        learner = cls(config, folder, snapshot.model, StreamOptions(**facts["options"]), Position.of(facts["position"]))
         learner.tracker.load_state(snapshot.facts["tracker"], snapshot.parts["metrics"])
         learner.join.load_state(snapshot.parts["join"])
         learner.watchdog.load_state(facts["watchdog"], snapshot.parts["watchdog"])
-        learner.events, learner.bad, learner._bad_in_a_row = facts["counts"]
+        learner.events, learner.bad, learner._bad_in_a_row, learner.dropped = facts["counts"]
+        if learner._take_back is not None:
+            learner._take_back.load_state(snapshot.parts["stretch"])
         learner.history = History(**facts["history"])
         return learner
 
@@ -126,10 +134,21 @@ class Learner:
         while start < len(joined):
             stop = min(len(joined), start + self.watchdog.room)
             batch = joined.batch.rows(start, stop)
+            if self._take_back is not None:
+                self._take_back.note(batch)
             predicted = self.model.learn(batch)
             self.tracker.add(batch, predicted, joined.stands_for[start:stop])
-            self.watchdog.after(batch, joined.roles[start:stop], predicted)
+            abnormal = self.watchdog.after(batch, joined.roles[start:stop], predicted)
+            if self._take_back is not None and self.watchdog.room == self.watchdog.stretch:
+                self._end_stretch(self._take_back, abnormal)
             start = stop
+
+    def _end_stretch(self, taken: TakeBack, abnormal: str | None) -> None:
+        if abnormal is not None:
+            self.dropped += taken.undo()
+            # What it taught is gone, and nothing of it can be published.
+            self.watchdog.release()
+        taken.begin()
 
     def _count_bad(self, events: Events) -> None:
         first, most, last = events.runs
@@ -151,13 +170,15 @@ class Learner:
         tracker, arrays = self.tracker.state()
         watchdog, watched = self.watchdog.state()
         facts = {
-            "join": self.options._asdict(),
+            "options": self.options._asdict(),
             "position": self.position.plain(),
             "watchdog": watchdog,
-            "counts": [self.events, self.bad, self._bad_in_a_row],
+            "counts": [self.events, self.bad, self._bad_in_a_row, self.dropped],
             "history": self.history._asdict(),
         }
         parts = {"metrics": arrays, "join": self.join.state(), "watchdog": watched}
+        if self._take_back is not None:
+            parts["stretch"] = self._take_back.state()
         return save(self.model, self.folder, {"online": facts, "tracker": tracker, "rows": self.events}, parts)
 
     def metrics(self) -> dict[str, Any]:
@@ -172,6 +193,8 @@ class Learner:
             "log_loss": figures.log_loss if figures.rows else None,
             "ctr": figures.ctr if figures.rows else None,
             "auc": figures.auc if figures.auc == figures.auc else None,
+            "alarms": self.watchdog.alarms,
+            "dropped": self.dropped,
             "held": self.watchdog.held,
         }
 

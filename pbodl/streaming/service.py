@@ -18,7 +18,7 @@ from pbodl.parallel.merge import DEFAULT
 from pbodl.streaming.dead_letters import DeadLetters
 from pbodl.streaming.events import Decoder, Events
 from pbodl.streaming.figures import Board
-from pbodl.streaming.learner import JoinOptions, Learner
+from pbodl.streaming.learner import Learner, StreamOptions
 from pbodl.streaming.publish import Publisher
 from pbodl.streaming.read_ahead import ReadAhead
 from pbodl.streaming.source import Lost, Position, Source, open_source
@@ -35,7 +35,7 @@ class Options(NamedTuple):
 
     source: str
     out: Path
-    join: JoinOptions = JoinOptions()
+    join: StreamOptions = StreamOptions()
     workers: int = 1
     merge: str = DEFAULT
     publish: str | None = None
@@ -48,7 +48,6 @@ class Options(NamedTuple):
     release: bool = False
     dead_letters: str | None = None
     metrics_port: int | None = None
-    on_alarm: str = "hold"
 
 
 class Step(NamedTuple):

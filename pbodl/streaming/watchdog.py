@@ -43,7 +43,7 @@ class Watchdog:
         fields = [field.name for field in model.schema.fields]
         self._names = fields
         self._missing_keys = np.array([hash_value(name, None) for name in fields], np.uint64)
-        self._stretch, self._rate = stretch, model.negative_rate
+        self.stretch, self._rate = stretch, model.negative_rate
         self._sums = np.zeros(len(SUMS))
         self._missing = np.zeros(len(fields))
         self._usual_missing = np.zeros(len(fields))
@@ -56,13 +56,13 @@ class Watchdog:
     @property
     def room(self) -> int:
         """How many rows this stretch still takes."""
-        return self._stretch - self._learned
+        return self.stretch - self._learned
 
     def after(self, batch: Batch, roles: NDArray[np.int8], predicted: NDArray[np.float64]) -> str | None:
         """Count rows that were learned, with the CTR predicted for each before; at the end of a stretch, says what is abnormal."""
         self._count(batch, roles, predicted)
         self._learned += len(batch)
-        if self._learned < self._stretch:
+        if self._learned < self.stretch:
             return None
         reason = self._judge()
         self.stretches += 1
@@ -114,7 +114,7 @@ class Watchdog:
     def _remember(self) -> None:
         rows, clicks = self._sums[:2]
         weight = max(MEMORY, 1.0 / max(self.stretches, 1))
-        self._usual_missing += weight * (self._missing / self._stretch - self._usual_missing)
+        self._usual_missing += weight * (self._missing / self.stretch - self._usual_missing)
         self._usual_ctr += weight * (clicks / max(rows, 1.0) - self._usual_ctr)
 
     def release(self) -> None:

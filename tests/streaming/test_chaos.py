@@ -12,7 +12,7 @@ import pytest
 
 import pbodl
 from pbodl.models.snapshot import load_snapshot
-from pbodl.streaming.learner import JoinOptions, Learner
+from pbodl.streaming.learner import Learner, StreamOptions
 from pbodl.streaming.redis_stream import RedisSink
 from pbodl.streaming.source import Position
 from pbodl.training.config import to_toml
@@ -20,7 +20,7 @@ from tests.streaming.redis_server import RedisServer, needs_redis
 from tests.streaming.traffic import config, decoded, fingerprint, traffic
 
 pytestmark = needs_redis
-JOIN = JoinOptions("5m", "20m", 1500)
+JOIN = StreamOptions("5m", "20m", 1500)
 SETTINGS = config(negative_rate=0.7, half_life="1h", snapshot_every=0.05)
 
 

@@ -9,11 +9,11 @@ from pbodl.data.batch import from_data
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.snapshot import rollback
-from pbodl.streaming.learner import MOST_BAD, JoinOptions, Learner
+from pbodl.streaming.learner import MOST_BAD, Learner, StreamOptions
 from pbodl.streaming.source import Position
 from tests.streaming.traffic import SCHEMA, config, decoded, fingerprint, impression, pieces, traffic
 
-JOIN = JoinOptions("5m", "20m", 800)
+JOIN = StreamOptions("5m", "20m", 800)
 
 
 def learner(folder: Path, **training: object) -> Learner:
@@ -110,11 +110,11 @@ def test_other_settings_than_the_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="auto"):
         Learner.start(config(negative_rate="auto"), tmp_path, JOIN, Position())
     with pytest.raises(InputError, match="--window"):
-        Learner.start(config(), tmp_path, JoinOptions("100 rows"), Position())
+        Learner.start(config(), tmp_path, StreamOptions("100 rows"), Position())
 
 
 def test_the_ctr_it_shows_is_that_of_the_impressions(tmp_path: Path) -> None:
-    own = Learner.start(config(negative_rate=0.5), tmp_path, JoinOptions("5m", "2h"), Position())
+    own = Learner.start(config(negative_rate=0.5), tmp_path, StreamOptions("5m", "2h"), Position())
     for piece in pieces(traffic(4000, delay=600.0), [500]):
         own.take(decoded(piece), Position())
     own.finish()

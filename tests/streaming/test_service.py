@@ -16,7 +16,7 @@ from pbodl.cli import app
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.streaming.curves import read
-from pbodl.streaming.learner import JoinOptions, Learner
+from pbodl.streaming.learner import Learner, StreamOptions
 from pbodl.streaming.model_folder import ModelFolder
 from pbodl.streaming.service import Options, Pace, online, parse_speed
 from pbodl.streaming.sink import FileSink
@@ -24,7 +24,7 @@ from pbodl.streaming.source import Position
 from pbodl.training.config import to_toml
 from tests.streaming.traffic import config, decoded, fingerprint, impression, traffic
 
-JOIN = JoinOptions("5m", "20m", 5000)
+JOIN = StreamOptions("5m", "20m", 5000)
 
 
 def write(path: Path, events: list[dict]) -> str:
@@ -63,13 +63,14 @@ def test_a_file_is_learned_published_and_shown(tmp_path: Path) -> None:
 def test_an_alarm_holds_publishing_until_it_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pbodl.streaming.watchdog.LEARNING", 1)
     draws = np.random.default_rng(0)
-    rows = [{"time": float(n), "user": int(draws.integers(20)), "ad": n % 5, "click": int(draws.random() < 0.1)} for n in range(12_000)]
+    clicks, users = (draws.random(12_000) < 0.1).tolist(), draws.integers(20, size=12_000).tolist()
+    rows = [{"time": float(n), "user": users[n], "ad": n % 5, "click": int(clicks[n])} for n in range(12_000)]
     source = write(tmp_path / "events.jsonl", rows)
     options = Options(source, tmp_path / "run", JOIN, publish=str(tmp_path / "model"), until_end=True)
     assert online(config(), options)["held"] is None
     before = ModelFolder(tmp_path / "model").entries()
     write(tmp_path / "events.jsonl", [{**row, "time": row["time"] + 12_000, "click": 1 - row["click"]} for row in rows[:4000]])
-    assert "log loss" in online(config(), options)["held"]
+    assert "CTR" in online(config(), options)["held"]
     assert ModelFolder(tmp_path / "model").entries() == before
     assert online(config(), options._replace(release=True))["held"] is None
     assert ModelFolder(tmp_path / "model").entries() != before
@@ -92,7 +93,8 @@ def test_metrics_are_served_on_the_loopback(tmp_path: Path, monkeypatch: pytest.
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    options = Options(source, tmp_path / "run", JOIN, publish=str(tmp_path / "model"), until_end=True, metrics_port=port, speed=300.0)
+    options = Options(source, tmp_path / "run", JOIN, publish=str(tmp_path / "model"), until_end=True, speed=300.0)
+    options = options._replace(metrics_port=port)
     thread = threading.Thread(target=lambda: _quietly(options))
     thread.start()
     text = ""
@@ -102,7 +104,8 @@ def test_metrics_are_served_on_the_loopback(tmp_path: Path, monkeypatch: pytest.
         except OSError:
             time.sleep(0.01)
     thread.join()
-    for name in ("events_total", "late_total", "lag", "event_lag_seconds", "packs_ahead", "events_per_second", "version", 'held{reason=""}'):
+    names = ("events_total", "late_total", "lag", "event_lag_seconds", "packs_ahead", "events_per_second", "version")
+    for name in (*names, 'held{reason=""}'):
         assert f"pbodl_online_{name} " in text, name
 
 

@@ -1,0 +1,60 @@
+"""What an abnormal stretch taught is taken back."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pbodl.streaming.learner import Learner, StreamOptions
+from pbodl.streaming.source import Position
+from pbodl.streaming.watchdog import STRETCH
+from tests.streaming.traffic import config, decoded, fingerprint, pieces
+
+
+@pytest.fixture(autouse=True)
+def judge_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pbodl.streaming.watchdog.LEARNING", 1)
+
+
+def rows(stretches: int, seed: int = 0) -> list[dict]:
+    draws = np.random.default_rng(seed)
+    users, ads, chance = draws.integers(50, size=stretches * STRETCH), draws.integers(9, size=stretches * STRETCH), draws.random
+    return [
+        {"time": float(n), "user": int(user), "ad": int(ad), "click": int(chance() < 0.02 + 0.02 * ad)}
+        for n, (user, ad) in enumerate(zip(users, ads, strict=True))
+    ]
+
+
+def learner(folder: Path) -> Learner:
+    return Learner.start(config(), folder, StreamOptions(on_alarm="drop"), Position())
+
+
+def test_an_inverted_stretch_leaves_next_to_no_trace(tmp_path: Path) -> None:
+    good, after = rows(4), rows(1, seed=1)
+    bad = [{**row, "time": row["time"] + 1e4, "click": 1 - row["click"], "user": row["user"] + 25} for row in after]
+    comp = learner(tmp_path)
+    comp.take(decoded(good), Position())
+    before = {name: array.copy() for name, array in comp.model.state().items()}
+    prediction = comp.model.predict(after).ctr
+    comp.take(decoded(bad), Position())
+    assert (comp.dropped, comp.watchdog.alarms, comp.watchdog.held) == (STRETCH, 1, None)
+    known = len(before["embedding.keys"])
+    for name, array in before.items():
+        if name.endswith(("mean", "variance")):
+            restored = np.isclose(comp.model.state()[name][: len(array)], array, rtol=2e-3, atol=2e-4)
+            assert restored.mean() > 0.9, name
+    assert comp.model.table.size > known and comp.model.rows_learned == len(good)
+    np.testing.assert_allclose(comp.model.predict(after).ctr, prediction, rtol=0.05)
+
+
+def test_saved_in_the_middle_of_a_stretch(tmp_path: Path) -> None:
+    events = rows(4) + [{**row, "time": row["time"] + 1e4, "click": 1 - row["click"]} for row in rows(1)] + rows(1, seed=2)
+    ref = learner(tmp_path / "ref")
+    ref.take(decoded(events), Position())
+    comp = learner(tmp_path / "comp")
+    for piece in pieces(events, [777]):
+        comp.take(decoded(piece), Position())
+        comp.save()
+        comp = Learner.resume(config(), tmp_path / "comp")
+    assert comp.dropped == ref.dropped == STRETCH
+    assert fingerprint(comp.model) == fingerprint(ref.model)
