@@ -7,8 +7,8 @@ An event is a JSON or msgpack object:
     {"time": 1731283200.0, "click": 1, "ad": "x", "user": 7, ...}                            a row that is joined already
 
 The time stands under the name that the schema has for it, or under `time` where it has none. One message may hold one event, an
-array of them, or JSON lines. Thousands of events become columns, and take the way that tables of a file take: a dict for each
-would cost more than learning it.
+array of them, or JSON lines. Plain events are read by a compiled scan (`scan`). All others become columns, and take the way that
+tables of a file take: a dict for each would cost more than learning it.
 """
 
 import itertools
@@ -33,8 +33,9 @@ from pbodl.data.texts import times as times_of_texts
 from pbodl.data.texts import typed
 from pbodl.data.times import parse_times
 from pbodl.errors import InputError
+from pbodl.streaming.plain_events import PlainScan
+from pbodl.streaming.scan import CLICK, IMPRESSION, JOINED
 
-IMPRESSION, CLICK, JOINED = 0, 1, 2
 KINDS: dict[Any, int] = {"impression": IMPRESSION, "click": CLICK, None: JOINED}
 SHOWN = 2000  # letters of a bad event that are kept
 
@@ -81,6 +82,7 @@ class Decoder:
         )
         self._getters = {name: operator.attrgetter(inner) for name, inner in own.items()}
         self._decoders = {kind: module.Decoder(type=list[shape] if kind[1] else shape) for kind, module in _kinds_of_messages()}  # type: ignore[valid-type]
+        self._plain = PlainScan(schema, self.time)
         self._lines = msgspec.json.Decoder(shape)
 
     def decode(self, contents: list[bytes] | pa.Table) -> Events:
@@ -88,6 +90,8 @@ class Decoder:
         if isinstance(contents, pa.Table):
             columns = self._columns_of(contents)
             return self._judged(columns, contents.num_rows, [], lambda row: str(contents.slice(row, 1).to_pylist()[0]))
+        if self._plain.fits and contents and (plain := self._plain.scan(contents)) is not None:
+            return Events(*plain, [], (0, 0, 0))
         events: list[Any] = []
         bad: list[tuple[int, BadEvent]] = []  # with the number of good ones before it
         for message in contents:
@@ -143,6 +147,8 @@ class Decoder:
         good = np.ones(n, dtype=bool)
         rows = self._rows(table, np.flatnonzero(kinds != CLICK), faults, good)
         ids = hash_array(arrays["id"], field_seed("id"))
+        if arrays["id"].null_count:
+            ids[arrays["id"].is_null().to_numpy(zero_copy_only=False)] = 0
         marked = [(int(good[:place].sum()), event) for place, event in bad]
         marked += [(int(good[:place].sum()), BadEvent(fault, raw(place)[:SHOWN])) for place, fault in sorted(faults.items())]
         marked.sort(key=lambda entry: entry[0])

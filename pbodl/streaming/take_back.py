@@ -1,7 +1,7 @@
 """Taking back what a stretch of the stream taught: its message, posterior over prior, is divided out of the weights again.
 
-While a stretch is learned, the weights that it touches are noted as they were before. If the stretch turns out abnormal, its message
-is made as a worker's would be, and pushed with its sign turned (`parallel.message.negated`): what was before is back, but for
+While a stretch is learned, the weights that it touches are noted as they were. If the stretch turns out abnormal, its message is
+made as a worker's would be, and pushed with its sign turned (`parallel.message.negated`): what was before is back, but for
 rounding, for the decay of those rows meanwhile, and for the few weights of a variance above twice their prior's, which the
 product's guard does not restore.
 """

@@ -34,7 +34,7 @@ def encodings(events: list[dict]) -> dict[str, list[bytes]]:
         "JSON lines": [b"\n".join(map(msgspec.json.encode, events)) + b"\n"],
         "JSON, one by one": list(map(msgspec.json.encode, events)),
         "msgpack, one by one": list(map(msgspec.msgpack.encode, events)),
-        "indented JSON": [json.dumps(events, indent=1).encode()],
+        "indented JSON": [json.dumps(events, indent=1, ensure_ascii=False).encode()],
         "two packs": [msgspec.json.encode(events[:2]), msgspec.msgpack.encode(events[2:])],
     }
 
@@ -42,7 +42,8 @@ def encodings(events: list[dict]) -> dict[str, list[bytes]]:
 EVENTS = [
     impression("a", 100.25, user=7, ad="x"), click("a", 101), impression(5, 102, user="ü", ad=None),
     impression("c", 103.0, user=True, ad=2.5),
-    {"time": 104, "click": 1, "user": "7", "ad": 1.0}, {"event": None, "time": 105, "click": 0, "ad": "x", "stranger": [1, {"a": 2}]},
+    {"time": 104, "click": 1, "user": "7", "ad": 1.0},
+    {"event": None, "time": 105, "click": 0, "ad": "x", "stranger": [1, {"a": 2}]},
 ]  # fmt: skip
 
 

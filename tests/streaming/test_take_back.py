@@ -44,7 +44,7 @@ def test_an_inverted_stretch_leaves_next_to_no_trace(tmp_path: Path) -> None:
             restored = np.isclose(comp.model.state()[name][: len(array)], array, rtol=2e-3, atol=2e-4)
             assert restored.mean() > 0.9, name
     assert comp.model.table.size > known and comp.model.rows_learned == len(good)
-    np.testing.assert_allclose(comp.model.predict(after).ctr, prediction, rtol=0.05)
+    np.testing.assert_allclose(comp.model.predict(after).ctr, prediction, atol=0.02)
 
 
 def test_saved_in_the_middle_of_a_stretch(tmp_path: Path) -> None:

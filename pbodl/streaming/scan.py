@@ -1,0 +1,401 @@
+"""The fast way from messages to features: msgpack and JSON are read, and values hashed, in one compiled pass, without objects.
+
+It takes the plain case alone: categories of one value each, ids, numeric times, labels 0 or 1. Whatever else it meets (escapes in
+JSON, fractions as categories, nested values, any fault) it gives the whole lot back to `events`, which knows all cases and the
+reasons. Both ways give the same arrays, and tests hold them together.
+
+A value is (place behind it, what it is, first, second): the bytes of a text are data[first:second], a whole number is `first`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl._jit import jit
+from pbodl.data.hashing import hash_span
+
+BAD, NIL, TEXT, WHOLE, FRACTION, YES, NO = -1, 0, 1, 2, 3, 4, 5
+EVENT, ID, TIME, LABEL, FIRST_FIELD = 0, 1, 2, 3, 4
+IMPRESSION, CLICK, JOINED = 0, 1, 2
+MOST_DIGITS = 18
+
+
+class Names(NamedTuple):
+    """What a scan looks for."""
+
+    keys: NDArray[np.uint64]  # hashes of the names: event, id, time, label, then the fields
+    seeds: NDArray[np.uint64]  # of the values' hashes, for each name
+    missing: NDArray[np.uint64]  # key of a missing value, for each field
+    kinds: NDArray[np.uint64]  # hashes of "impression" and "click", with the seed of `event`
+    name_seed: np.uint64
+    words: NDArray[np.uint8]  # "truefalse"
+
+
+class Found(NamedTuple):
+    """Room for what is found."""
+
+    kinds: NDArray[np.int8]
+    ids: NDArray[np.uint64]
+    times: NDArray[np.float64]
+    spans: NDArray[np.int64]  # [n, 2] where a time has more digits than are read here
+    labels: NDArray[np.float32]  # of the rows, that is, of all events but clicks
+    keys: NDArray[np.uint64]  # [rows, fields]
+
+
+@jit
+def whole_key(value, seed):
+    """The key of an integer: that of its decimal text."""
+    digits = np.zeros(32, np.uint8)
+    left = np.uint64(-value) if value < 0 else np.uint64(value)
+    start = 20
+    while True:
+        start -= 1
+        digits[start] = np.uint8(48 + left % np.uint64(10))
+        left = left // np.uint64(10)
+        if left == np.uint64(0):
+            break
+    if value < 0:
+        start -= 1
+        digits[start] = 45
+    return hash_span(digits, start, 20, seed)
+
+
+@jit
+def is_utf8(data, start, end):
+    """Whether bytes are well-formed UTF-8."""
+    i = start
+    while i < end:
+        byte = data[i]
+        if byte < 0x80:
+            i += 1
+            continue
+        more = 1 if 0xC2 <= byte <= 0xDF else 2 if 0xE0 <= byte <= 0xEF else 3 if 0xF0 <= byte <= 0xF4 else 0
+        if more == 0 or i + more >= end:
+            return False
+        second = data[i + 1]
+        low = 0xA0 if byte == 0xE0 else 0x90 if byte == 0xF0 else 0x80
+        high = 0x9F if byte == 0xED else 0x8F if byte == 0xF4 else 0xBF
+        if second < low or second > high:
+            return False
+        for j in range(i + 2, i + more + 1):
+            if data[j] < 0x80 or data[j] > 0xBF:
+                return False
+        i += more + 1
+    return True
+
+
+@jit
+def big_endian(data, place, size):
+    """An unsigned number of `size` bytes."""
+    value = np.uint64(0)
+    for i in range(size):
+        value = value << np.uint64(8) | np.uint64(data[place + i])
+    return value
+
+
+@jit
+def msgpack_value(data, place, end, floats):
+    """One msgpack value that is no container. MODIFIES: floats[0], a fraction."""
+    if place >= end:
+        return place, BAD, 0, 0
+    head = data[place]
+    place += 1
+    size = -1
+    if 0xA0 <= head <= 0xBF:
+        size = np.int64(head) - 0xA0
+    elif 0xD9 <= head <= 0xDB:
+        width = 1 << (np.int64(head) - 0xD9)
+        if place + width > end:
+            return place, BAD, 0, 0
+        size = np.int64(big_endian(data, place, width))
+        place += width
+    if size >= 0:
+        if place + size > end or not is_utf8(data, place, place + size):
+            return place, BAD, 0, 0
+        return place + size, TEXT, place, place + size
+    if head <= 0x7F:
+        return place, WHOLE, np.int64(head), 0
+    if head >= 0xE0:
+        return place, WHOLE, np.int64(head) - 256, 0
+    if head == 0xC0:
+        return place, NIL, 0, 0
+    if head == 0xC2 or head == 0xC3:
+        return place, YES if head == 0xC3 else NO, 0, 0
+    if 0xCC <= head <= 0xCF or 0xD0 <= head <= 0xD3:
+        width = 1 << (np.int64(head) & 3)
+        if place + width > end:
+            return place, BAD, 0, 0
+        value = big_endian(data, place, width)
+        if head >= 0xD0:
+            shift = 64 - 8 * width
+            return place + width, WHOLE, np.int64(value << np.uint64(shift)) >> shift, 0
+        if value > np.uint64(0x7FFFFFFFFFFFFFFF):
+            return place, BAD, 0, 0
+        return place + width, WHOLE, np.int64(value), 0
+    if head == 0xCB:
+        if place + 8 > end:
+            return place, BAD, 0, 0
+        bits = np.empty(1, np.uint64)
+        bits[0] = big_endian(data, place, 8)
+        floats[0] = bits.view(np.float64)[0]
+        return place + 8, FRACTION, -1, 0
+    return place, BAD, 0, 0
+
+
+@jit
+def skip_blanks(data, place, end):
+    while place < end and (data[place] == 32 or data[place] == 10 or data[place] == 13 or data[place] == 9):
+        place += 1
+    return place
+
+
+@jit
+def json_value(data, place, end, floats):
+    """One JSON value that is no container and has no escapes; a fraction is the bytes data[first:second]."""
+    if place >= end:
+        return place, BAD, 0, 0
+    head = data[place]
+    if head == 34:
+        stop = place + 1
+        high = False
+        while stop < end and data[stop] != 34:
+            if data[stop] < 32 or data[stop] == 92:
+                return place, BAD, 0, 0
+            high |= data[stop] >= 128
+            stop += 1
+        if stop >= end or (high and not is_utf8(data, place + 1, stop)):
+            return place, BAD, 0, 0
+        return stop + 1, TEXT, place + 1, stop
+    if head == 45 or 48 <= head <= 57:
+        stop = place + (head == 45)
+        value, digits = np.int64(0), stop
+        while stop < end and 48 <= data[stop] <= 57:
+            value = value * 10 + np.int64(data[stop]) - 48
+            stop += 1
+        count = stop - digits
+        if count == 0 or count > MOST_DIGITS or (data[digits] == 48 and (count > 1 or head == 45)):
+            return place, BAD, 0, 0
+        if stop < end and data[stop] == 46:
+            stop += 1
+            behind = stop
+            while stop < end and 48 <= data[stop] <= 57:
+                stop += 1
+            if stop == behind or (stop < end and (data[stop] == 101 or data[stop] == 69)):
+                return place, BAD, 0, 0
+            return stop, FRACTION, place, stop
+        if stop < end and (data[stop] == 101 or data[stop] == 69):
+            return place, BAD, 0, 0
+        return stop, WHOLE, -value if head == 45 else value, 0
+    if place + 4 <= end and head == 110 and data[place + 1] == 117 and data[place + 2] == 108 and data[place + 3] == 108:
+        return place + 4, NIL, 0, 0
+    if place + 4 <= end and head == 116 and data[place + 1] == 114 and data[place + 2] == 117 and data[place + 3] == 101:
+        return place + 4, YES, 0, 0
+    if place + 5 <= end and head == 102 and data[place + 1] == 97 and data[place + 2] == 108 and data[place + 4] == 101:
+        return place + 5, (NO if data[place + 3] == 115 else BAD), 0, 0
+    return place, BAD, 0, 0
+
+
+@jit
+def begin_event(names, found, event, row):
+    """Nothing is known of an event yet. MODIFIES: found."""
+    found.kinds[event] = JOINED
+    found.ids[event] = np.uint64(0)
+    found.times[event] = np.nan
+    found.spans[event, 0] = -1
+    found.labels[row] = np.float32(-1)
+    for field in range(len(names.missing)):
+        found.keys[row, field] = names.missing[field]
+
+
+@jit
+def store(data, what, first, second, fraction, slot, names, found, event, row):
+    """Put a value where its name says; False if this is no plain case. MODIFIES: found."""
+    if slot == EVENT:
+        if what == NIL:
+            found.kinds[event] = JOINED
+            return True
+        if what != TEXT:
+            return False
+        key = hash_span(data, first, second, names.seeds[EVENT])
+        found.kinds[event] = IMPRESSION if key == names.kinds[0] else CLICK
+        return key == names.kinds[0] or key == names.kinds[1]
+    if slot == TIME:
+        found.spans[event, 0] = -1
+        if what == WHOLE:
+            found.times[event] = np.float64(first)
+        elif what == FRACTION and first < 0:
+            found.times[event] = fraction
+        elif what == FRACTION:
+            found.times[event] = 0.0
+            found.spans[event, 0], found.spans[event, 1] = first, second
+        else:
+            return False
+        return abs(found.times[event]) < 1e300
+    if slot == LABEL:
+        if what in (YES, NO):
+            found.labels[row] = np.float32(what == YES)
+        elif what == WHOLE and (first == 0 or first == 1):
+            found.labels[row] = np.float32(first)
+        else:
+            found.labels[row] = np.float32(-1)
+        return True
+    seed = names.seeds[slot]
+    if what == TEXT:
+        key = hash_span(data, first, second, seed)
+    elif what == WHOLE:
+        key = whole_key(first, seed)
+    elif what == YES:
+        key = hash_span(names.words, 0, 4, seed)
+    elif what == NO:
+        key = hash_span(names.words, 4, 9, seed)
+    elif what == NIL:
+        key = hash_span(names.words, 0, 0, seed)
+    else:
+        return False
+    if slot == ID:
+        found.ids[event] = key
+        return what != NIL
+    found.keys[row, slot - FIRST_FIELD] = key
+    return True
+
+
+@jit
+def slot_of(data, first, second, names, expected):
+    """The place of a name among those looked for, -1 if it is none of them; events mostly name things in the same order."""
+    key = hash_span(data, first, second, names.name_seed)
+    count = len(names.keys)
+    if expected < count and names.keys[expected] == key:
+        return expected
+    for slot in range(count):
+        if names.keys[slot] == key:
+            return slot
+    return -1
+
+
+@jit
+def is_complete(found, event, row):
+    """Whether an event has all that its kind needs."""
+    if np.isnan(found.times[event]):
+        return False
+    if found.kinds[event] == JOINED:
+        return found.labels[row] >= 0
+    found.labels[row] = np.float32(0)
+    return found.ids[event] != np.uint64(0)
+
+
+@jit
+def scan_msgpack(data, place, end, names, found, event, row):
+    """One msgpack map; returns the place behind it, or -1. MODIFIES: found."""
+    if place >= end:
+        return -1
+    head = data[place]
+    place += 1
+    if 0x80 <= head <= 0x8F:
+        pairs = np.int64(head) - 0x80
+    elif head == 0xDE and place + 2 <= end:
+        pairs = np.int64(big_endian(data, place, 2))
+        place += 2
+    else:
+        return -1
+    floats = np.zeros(1)
+    begin_event(names, found, event, row)
+    expected = 0
+    for _ in range(pairs):
+        place, what, first, second = msgpack_value(data, place, end, floats)
+        if what != TEXT:
+            return -1
+        slot = slot_of(data, first, second, names, expected)
+        place, what, first, second = msgpack_value(data, place, end, floats)
+        if what == BAD or (slot >= 0 and not store(data, what, first, second, floats[0], slot, names, found, event, row)):
+            return -1
+        expected = slot + 1 if slot >= 0 else expected
+    return place if is_complete(found, event, row) else -1
+
+
+@jit
+def scan_json(data, place, end, names, found, event, row):
+    """One JSON object; returns the place behind it, or -1. MODIFIES: found."""
+    if place >= end or data[place] != 123:
+        return -1
+    place = skip_blanks(data, place + 1, end)
+    floats = np.zeros(1)
+    begin_event(names, found, event, row)
+    expected = 0
+    while True:
+        place, what, first, second = json_value(data, place, end, floats)
+        if what != TEXT:
+            return -1
+        slot = slot_of(data, first, second, names, expected)
+        place = skip_blanks(data, place, end)
+        if place >= end or data[place] != 58:
+            return -1
+        place, what, first, second = json_value(data, skip_blanks(data, place + 1, end), end, floats)
+        if what == BAD or (slot >= 0 and not store(data, what, first, second, 0.0, slot, names, found, event, row)):
+            return -1
+        expected = slot + 1 if slot >= 0 else expected
+        place = skip_blanks(data, place, end)
+        if place >= end:
+            return -1
+        if data[place] == 125:
+            return place + 1 if is_complete(found, event, row) else -1
+        if data[place] != 44:
+            return -1
+        place = skip_blanks(data, place + 1, end)
+
+
+@jit
+def scan_message(data, place, end, names, found, event, row):
+    """All events of a message; returns the numbers of events and rows after it, or -1 and what is short. MODIFIES: found."""
+    room = len(found.kinds)
+    if place >= end:
+        return -1, 0
+    head = data[place]
+    is_json = head == 91 or head == 123
+    left = np.int64(1)
+    if 0x90 <= head <= 0x9F:
+        left = np.int64(head) - 0x90
+        place += 1
+    elif (head == 0xDC or head == 0xDD) and place + 5 <= end:
+        width = 2 if head == 0xDC else 4
+        left = np.int64(big_endian(data, place + 1, width))
+        place += 1 + width
+    if not is_json:
+        for _ in range(left):
+            if event == room:
+                return -1, 1
+            place = scan_msgpack(data, place, end, names, found, event, row)
+            if place < 0:
+                return -1, 0
+            row += found.kinds[event] != CLICK
+            event += 1
+        return (event, row) if place == end else (-1, 0)
+    listed = head == 91
+    place = skip_blanks(data, place + listed, end)
+    while place < end:
+        if event == room:
+            return -1, 1
+        place = scan_json(data, place, end, names, found, event, row)
+        if place < 0:
+            return -1, 0
+        row += found.kinds[event] != CLICK
+        event += 1
+        place = skip_blanks(data, place, end)
+        if listed and place < end and data[place] == 44:
+            place = skip_blanks(data, place + 1, end)
+        elif listed:
+            place = skip_blanks(data, place + 1, end) if place < end and data[place] == 93 else -1
+            return (event, row) if place == end else (-1, 0)
+    return (event, row) if not listed else (-1, 0)
+
+
+@jit
+def scan_messages(data, ends, names, found):
+    """All messages; returns the numbers of events and rows, or -1 and 1 if there was no room, 0 if this is no plain case."""
+    event = row = start = 0
+    for message in range(len(ends)):
+        event, row = scan_message(data, start, ends[message], names, found, event, row)
+        if event < 0:
+            return event, row
+        start = ends[message]
+    return event, row
