@@ -101,7 +101,7 @@ def msgpack_value(data, place, end, floats):
         return place, BAD, 0, 0
     head = data[place]
     place += 1
-    size = -1
+    size = np.int64(-1)
     if 0xA0 <= head <= 0xBF:
         size = np.int64(head) - 0xA0
     elif 0xD9 <= head <= 0xDB:
