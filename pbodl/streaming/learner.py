@@ -62,6 +62,7 @@ class Learner:
         self.watchdog = Watchdog(model)
         self._take_back = TakeBack(model) if options.on_alarm == "drop" else None
         self.events = self.bad = self._bad_in_a_row = 0
+        self.whole = True  # not in the middle of a pack: then there is no position to save
         self.dropped = 0  # learned rows of abnormal stretches that were taken back
         self.history = History()
 
@@ -97,11 +98,12 @@ class Learner:
 
     def take(self, events: Events, position: Position) -> Joined:
         """Learn what a pack of events brings; afterwards, `position` is where the run stands."""
+        self.whole = False
         self.events += len(events)
         self.bad += len(events.bad)
         joined = self.join.add(self._new(events))
         self._learn(joined)
-        self.position = position
+        self.position, self.whole = position, True
         self._count_bad(events)
         return joined
 

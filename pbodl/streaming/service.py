@@ -98,7 +98,8 @@ def _session(
             if not received:
                 service.run(options, received)
         except InputError:
-            service.save()  # what came before is good
+            if learner.whole:
+                service.save()  # what came before is good
             raise
         service.save()
         if publisher is not None and learner.watchdog.held is None:
