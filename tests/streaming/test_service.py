@@ -70,7 +70,7 @@ def test_an_alarm_holds_publishing_until_it_is_released(tmp_path: Path, monkeypa
     assert online(config(), options)["held"] is None
     before = ModelFolder(tmp_path / "model").entries()
     write(tmp_path / "events.jsonl", [{**row, "time": row["time"] + 12_000, "click": 1 - row["click"]} for row in rows[:4000]])
-    assert "CTR" in online(config(), options)["held"]
+    assert online(config(), options)["held"] is not None
     assert ModelFolder(tmp_path / "model").entries() == before
     assert online(config(), options._replace(release=True))["held"] is None
     assert ModelFolder(tmp_path / "model").entries() != before
