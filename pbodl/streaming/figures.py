@@ -31,7 +31,8 @@ class Board:
 
     def facts(self) -> dict[str, Any]:
         """What a publication says of its moment."""
-        return {"events": self._learner.events, "watermark": self._learner.metrics()["watermark"]}
+        watermark = self._learner.join.watermark
+        return {"events": self._learner.events, "watermark": watermark if watermark == watermark else None}
 
     def refresh_when_due(self, source: Source, packs_ahead: int, snapshot_seconds: float) -> None:
         if time.monotonic() - self._shown_at >= EVERY:

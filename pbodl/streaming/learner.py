@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from pbodl.data.arrays import Batch
 from pbodl.data.sampling import check_rate, selected
 from pbodl.errors import InputError
@@ -191,7 +189,7 @@ class Learner:
             "bad": self.bad,
             **self.join.metrics(),
             **self.model.metrics(),
-            "watermark": self.join.watermark if np.isfinite(self.join.watermark) else None,
+            "watermark": self.join.watermark if self.join.watermark == self.join.watermark else None,
             "log_loss": figures.log_loss if figures.rows else None,
             "ctr": figures.ctr if figures.rows else None,
             "auc": figures.auc if figures.auc == figures.auc else None,
