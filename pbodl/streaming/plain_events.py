@@ -75,4 +75,5 @@ def _room(events: int, fields: int) -> Found:
     return Found(
         np.empty(events, np.int8), np.empty(events, np.uint64), np.empty(events), np.empty((events, 2), np.int64),
         np.empty(events, np.float32), np.empty((events, fields), np.uint64),
+        np.zeros(32, np.uint8),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
+from pbodl._jit import inlined, jit
 from pbodl.data.hashing import hash_span
 from pbodl.streaming.scan_values import (
     BAD,
@@ -51,9 +51,10 @@ class Found(NamedTuple):
     spans: NDArray[np.int64]  # [n, 2] where a time has more digits than are read here
     labels: NDArray[np.float32]  # of the rows, that is, of all events but clicks
     keys: NDArray[np.uint64]  # [rows, fields]
+    digits: NDArray[np.uint8]  # [32] scratch
 
 
-@jit
+@inlined
 def begin_event(names, found, event, row):
     """Nothing is known of an event yet. MODIFIES: found."""
     found.kinds[event] = JOINED
@@ -65,7 +66,7 @@ def begin_event(names, found, event, row):
         found.keys[row, field] = names.missing[field]
 
 
-@jit
+@inlined
 def store(data, what, first, second, fraction, slot, names, found, event, row):
     """Put a value where its name says; False if this is no plain case. MODIFIES: found."""
     if slot == EVENT:
@@ -101,7 +102,7 @@ def store(data, what, first, second, fraction, slot, names, found, event, row):
     if what == TEXT:
         key = hash_span(data, first, second, seed)
     elif what == WHOLE:
-        key = whole_key(first, seed)
+        key = whole_key(first, seed, found.digits)
     elif what == YES:
         key = hash_span(names.words, 0, 4, seed)
     elif what == NO:
@@ -117,7 +118,7 @@ def store(data, what, first, second, fraction, slot, names, found, event, row):
     return True
 
 
-@jit
+@inlined
 def slot_of(data, first, second, names, expected):
     """The place of a name among those looked for, -1 if it is none of them; events mostly name things in the same order."""
     key = hash_span(data, first, second, names.name_seed)
@@ -130,7 +131,7 @@ def slot_of(data, first, second, names, expected):
     return -1
 
 
-@jit
+@inlined
 def is_complete(found, event, row):
     """Whether an event has all that its kind needs."""
     if np.isnan(found.times[event]):
@@ -141,7 +142,7 @@ def is_complete(found, event, row):
     return found.ids[event] != np.uint64(0)
 
 
-@jit
+@inlined
 def scan_msgpack(data, place, end, names, found, event, row):
     """One msgpack map; returns the place behind it, or -1. MODIFIES: found."""
     if place >= end:
@@ -155,39 +156,37 @@ def scan_msgpack(data, place, end, names, found, event, row):
         place += 2
     else:
         return -1
-    floats = np.zeros(1)
     begin_event(names, found, event, row)
     expected = 0
     for _ in range(pairs):
-        place, what, first, second = msgpack_value(data, place, end, floats)
+        place, what, first, second, fraction = msgpack_value(data, place, end)
         if what != TEXT:
             return -1
         slot = slot_of(data, first, second, names, expected)
-        place, what, first, second = msgpack_value(data, place, end, floats)
-        if what == BAD or (slot >= 0 and not store(data, what, first, second, floats[0], slot, names, found, event, row)):
+        place, what, first, second, fraction = msgpack_value(data, place, end)
+        if what == BAD or (slot >= 0 and not store(data, what, first, second, fraction, slot, names, found, event, row)):
             return -1
         expected = slot + 1 if slot >= 0 else expected
     return place if is_complete(found, event, row) else -1
 
 
-@jit
+@inlined
 def scan_json(data, place, end, names, found, event, row):
     """One JSON object; returns the place behind it, or -1. MODIFIES: found."""
     if place >= end or data[place] != 123:
         return -1
     place = skip_blanks(data, place + 1, end)
-    floats = np.zeros(1)
     begin_event(names, found, event, row)
     expected = 0
     while True:
-        place, what, first, second = json_value(data, place, end, floats)
+        place, what, first, second, _ = json_value(data, place, end)
         if what != TEXT:
             return -1
         slot = slot_of(data, first, second, names, expected)
         place = skip_blanks(data, place, end)
         if place >= end or data[place] != 58:
             return -1
-        place, what, first, second = json_value(data, skip_blanks(data, place + 1, end), end, floats)
+        place, what, first, second, _ = json_value(data, skip_blanks(data, place + 1, end), end)
         if what == BAD or (slot >= 0 and not store(data, what, first, second, 0.0, slot, names, found, event, row)):
             return -1
         expected = slot + 1 if slot >= 0 else expected
