@@ -25,7 +25,7 @@ from pbodl.streaming.join_rules import TAKE_BACK
 STRETCH = 2000  # rows that are judged together
 LEARNING = 20  # stretches at the start that are not judged: a new model expects little
 SIGMAS = 6.0
-LOSS_FACTOR = 1.4  # of the expected log loss; when a third of the ads are new at midnight, 1.3 is ordinary
+LOSS_FACTOR = 1.4  # of the expected log loss; where ads change at midnight, 1.3 is ordinary
 CLICK_FACTOR = 2.2  # of the expected clicks, or the expected clicks of them
 CTR_FACTOR = 3.0  # of the CTR of the stretches before
 MISSING_SHARE = 0.3  # more rows without a field than before
