@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from pbodl.data.arrays import Batch
 from pbodl.data.sampling import check_rate, selected
 from pbodl.errors import InputError
@@ -73,6 +75,9 @@ class Learner:
         if rate == "auto" and first is None:
             raise InputError('negative_rate "auto" is worked out from a log; for a stream give a number, or a --burn-in')
         model = config.build(check_rate(rate)) if first is None else new_model(config, first)
+        if options.on_alarm == "drop" and isinstance(model, DeepProbit):
+            # An adapted prior is in every row, and would outlive the stretch that taught it.
+            model = type(model).from_spec(model.schema, msgspec.structs.replace(model.spec, adapt_prior=False))
         return cls(config, folder, model, options, position)
 
     @classmethod

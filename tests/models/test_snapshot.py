@@ -160,13 +160,13 @@ def test_half_written_ones_are_not_seen(run):
 def test_a_failure_while_writing_leaves_the_old_ones(run, monkeypatch, writes):
     done: list[Path] = []
 
-    def fails(path, content, write=snapshot._write):
+    def fails(path, content, write=snapshot.write_synced):
         if len(done) == writes:
             raise OSError("no space left on device")
         done.append(path)
         write(path, content)
 
-    monkeypatch.setattr(snapshot, "_write", fails)
+    monkeypatch.setattr(snapshot, "write_synced", fails)
     with pytest.raises(OSError, match="no space left"):
         save(learned(), run, parts={"more": {"numbers": np.arange(3)}})
     assert names(run) == [1, 2]
