@@ -95,7 +95,7 @@ def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, ro
         "- Where several values of a setting stand in brackets, the one before them had the least progressive log loss on so many",
         "  first training rows; \"an end\": of the values tried, so that one beyond might do better. Others were not tuned.",
         "  Our models have their default settings, but these were found on logs of this same generator: they are not untuned.",
-        f"- In bold: {best.peer.name}, our best by progressive log loss, so picked without a look at the last day.",
+        f"- In bold: {best.peer.name}, our best by progressive log loss: the pick among ours does not look at the last day.",
         "",
         f"## Differences to {best.peer.name}",
         "",
