@@ -10,6 +10,7 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.kernels.dense import BLOCK, dense_forward_block, pack_dense
+from pbodl.kernels.normal import ZERO
 from pbodl.kernels.relu import relu_moments
 
 CHUNK = 8 * BLOCK  # rectified at a time: they and the scratch stay in the nearest cache
@@ -75,3 +76,20 @@ def layers_forward_block(packed, sizes, block):
             for i in range(0, sizes[l + 1] * BLOCK, CHUNK):
                 n = min(CHUNK, sizes[l + 1] * BLOCK - i)
                 relu_moments(m_a[i:], v_a[i:], n, m_z[i:], v_z[i:], r_z[i:], scratch[0], scratch[1], scratch[2])
+
+
+@jit
+def add_outputs(packed, shape, block, mean, variance):
+    """Add what the layers, and the shortcut, make of z_0 in block.z to the linear terms of the block's samples.
+
+    MODIFIES: mean, variance, block.
+    """
+    if shape.shortcut > ZERO:
+        for i in range(shape.width):
+            for s in range(len(mean)):
+                mean[s] += shape.shortcut * block.z[0, i, s]
+                variance[s] += shape.shortcut * shape.shortcut * block.z[1, i, s]
+    layers_forward_block(packed, shape.sizes, block)
+    for s in range(len(mean)):
+        mean[s] += block.a[0, 0, s]
+        variance[s] += block.a[1, 0, s]

@@ -41,7 +41,7 @@ from pbodl.kernels.interaction import (
     sum_backward,
     sum_forward,
 )
-from pbodl.kernels.layers import layers_forward_block, make_block, pack_layers
+from pbodl.kernels.layers import add_outputs, make_block, pack_layers
 from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.probit import probit_backward, probit_forward
 from pbodl.kernels.relu import relu_backward, relu_forward
@@ -291,15 +291,7 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
                 mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
                 operation_forward(shape, features, sample, w)
             into_block(shape, w, s, block.z)
-        if shape.shortcut > ZERO:
-            for i in range(shape.width):
-                for s in range(n):
-                    mean[begin + s] += shape.shortcut * block.z[0, i, s]
-                    variance[begin + s] += shape.shortcut * shape.shortcut * block.z[1, i, s]
-        layers_forward_block(packed, shape.sizes, block)
-        for s in range(n):
-            mean[begin + s] += block.a[0, 0, s]
-            variance[begin + s] += block.a[1, 0, s]
+        add_outputs(packed, shape, block, mean[begin : begin + n], variance[begin : begin + n])
 
 
 @jit

@@ -20,7 +20,7 @@ from pbodl.kernels.adf import decay
 from pbodl.kernels.dense import BLOCK
 from pbodl.kernels.embedding import kept_share, means_decay, standard_draw
 from pbodl.kernels.interaction import CONCAT, EXACT, FFM, FM, SUM, USUAL, join_exact, join_printed
-from pbodl.kernels.layers import layers_forward_block, make_block
+from pbodl.kernels.layers import add_outputs, make_block
 from pbodl.kernels.normal import ONE, ZERO
 
 UNSEEN, EMPTY = -1, -2
@@ -249,12 +249,4 @@ def score_candidates(packed, shared, own, operation, layers, shape, now, prior, 
             join_sample(packed, own, begin + s, operation, now, prior, forgetting, x, places, sums)
             into_block(operation, sums, s, block.z)
             mean[begin + s], variance[begin + s] = sums.linear[0], sums.linear[1]
-        if shape.shortcut > ZERO:
-            for i in range(shape.width):
-                for s in range(n):
-                    mean[begin + s] += shape.shortcut * block.z[0, i, s]
-                    variance[begin + s] += shape.shortcut * shape.shortcut * block.z[1, i, s]
-        layers_forward_block(layers, shape.sizes, block)
-        for s in range(n):
-            mean[begin + s] += block.a[0, 0, s]
-            variance[begin + s] += block.a[1, 0, s]
+        add_outputs(layers, shape, block, mean[begin : begin + n], variance[begin : begin + n])
