@@ -31,7 +31,7 @@ from pbodl.training.config import check_config, read_config, to_toml, with_chang
 from pbodl.training.display import bar, console, evaluation_tables, periods_table
 from pbodl.training.evaluate import evaluate as evaluate_model
 from pbodl.training.predict import predict_file
-from pbodl.training.presets import PRESETS
+from pbodl.training.presets import PRESETS, named_tables
 from pbodl.training.session import Interrupted
 from pbodl.training.session import train as train_model
 
@@ -129,14 +129,9 @@ def train(
 
 def _tables(config: Path | None, preset: str | None, data: list[str], out: Path, resume: bool) -> dict[str, Any]:
     """The configuration asked for: a file, a preset, that of the run to resume, or one guessed from the data."""
-    if config is not None and preset is not None:
-        raise InputError("give --config or --preset, not both")
-    if config is not None:
-        return read_config(config)
-    if preset is not None:
-        if preset not in PRESETS:
-            raise InputError(f"unknown preset {preset!r}; presets are: {', '.join(PRESETS)}")
-        return PRESETS[preset]()
+    named = named_tables(config, preset)
+    if named is not None:
+        return named
     if resume and (out / "config.toml").exists():
         return read_config(out / "config.toml")
     found = guess(data[0])

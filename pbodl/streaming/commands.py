@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ from pbodl.streaming.service import online as learn_online
 from pbodl.streaming.sink import open_sink
 from pbodl.training.config import Config, check_config, read_config, with_changes
 from pbodl.training.display import console
-from pbodl.training.presets import PRESETS
+from pbodl.training.presets import PRESETS, named_tables
 from pbodl.training.session import Interrupted
 
 
@@ -67,19 +67,11 @@ def online(
 
 def _settings(config: Path | None, preset: str | None, out: Path, changes: list[str]) -> Config:
     """The configuration asked for, or that of the run that goes on."""
-    if config is not None and preset is not None:
-        raise InputError("give --config or --preset, not both")
-    tables: dict[str, Any]
-    if config is not None:
-        tables = read_config(config)
-    elif preset is not None:
-        if preset not in PRESETS:
-            raise InputError(f"unknown preset {preset!r}; presets are: {', '.join(PRESETS)}")
-        tables = PRESETS[preset]()
-    elif snapshots(out):
+    tables = named_tables(config, preset)
+    if tables is None:
+        if not snapshots(out):
+            raise InputError("a stream does not say what its columns mean: give --config, or --preset")
         tables = read_config(out / "config.toml")
-    else:
-        raise InputError("a stream does not say what its columns mean: give --config, or --preset")
     return check_config(with_changes(tables, changes))
 
 
