@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numba.extending
+from llvmlite import ir
+from numba.core import cgutils, types
 from numba.core.cpu import CPUTargetOptions
 from numba.core.options import TargetOptions
 
@@ -25,7 +28,7 @@ FASTMATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 # entry whether they do, or give up and run number by number. And it counts no references: that is an atomic operation for every
 # view of an array, a dozen a layer, and cost as much as a layer's arithmetic.
 CPUTargetOptions.noalias = TargetOptions.Mapping("noalias")
-KERNEL = {"noalias": True, "_nrt": False}
+KERNEL: dict[str, Any] = {"noalias": True, "_nrt": False}
 
 
 # Compiled code calls code of its own layer and of those before it, so it is stale only when one of these was edited.
@@ -47,13 +50,13 @@ def _cache_folder(layer: str) -> str:
     return str(Path(home) / "pbodl" / f"numba-{layer}-{digest.hexdigest()}")
 
 
-def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any], fastmath: set[str] = FASTMATH, **options: Any) -> Callable[..., Any]:
     layer = f"{function.__module__}.".split(".")[1]
     folder = _cache_folder(layer if layer in LAYERS else LAYERS[-1])
     # Numba reads the cache folder while it decorates: set it for ours alone, and leave other packages' as it is.
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
     try:
-        return numba.njit(function, cache=True, nogil=True, fastmath=FASTMATH, error_model="numpy", **options)
+        return numba.njit(function, cache=True, nogil=True, fastmath=fastmath, error_model="numpy", **options)
     finally:
         numba.config.CACHE_DIR = before
 
@@ -72,6 +75,36 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function, forceinline=True, **KERNEL)
 
 
+def in_order(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `inlined`, for a sum that is not to be taken in another order: the compiler would gather numbers from everywhere to add
+    eight at once, and gathering takes longer than adding."""
+    return _compiled(function, {"contract"}, forceinline=True, **KERNEL)
+
+
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """As `jit`, for a hot loop that allocates nothing, returns no array, and is given arrays that do not overlap."""
     return _compiled(function, **KERNEL)
+
+
+def prefetch(array: Any, row: Any) -> None:
+    """Ask for the start of array[row], which is needed soon: waiting for memory then overlaps with arithmetic."""
+
+
+@numba.extending.intrinsic
+def _prefetch(_: Any, array: Any, row: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte, flag, size = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
+        step = builder.extract_value(view.strides, 0)
+        place = builder.gep(builder.bitcast(view.data, byte), [builder.mul(builder.zext(arguments[1], size), step)])
+        instruction = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, instruction, "llvm.prefetch.p0")
+        builder.call(function, [place, flag(0), flag(3), flag(1)])  # to read, into the nearest cache, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint32), generate
+
+
+@numba.extending.overload(prefetch)
+def _compiled_prefetch(array, row):  # Numba compares its signature with the lambda's
+    return lambda array, row: _prefetch(array, row)

@@ -25,8 +25,8 @@ SMALLEST = np.float32(1e-30)
 
 
 @inlined
-def adf_update(m, v, dm, dv, power, cap):
-    """One weight's new mean and variance, and 1 if the guard kept the old ones (both), else 0.
+def adf_step(m, v, dm, dv, power, cap):
+    """What one weight's mean gains, and what its variance loses; and whether the guard lets both pass.
 
     The guard rejects an update whole when the variance would not stay positive or a number would not stay finite.
     `cap` > 0 limits the step of the mean to cap √v.
@@ -41,7 +41,21 @@ def adf_update(m, v, dm, dv, power, cap):
     v_new = v - loss
     # g < 1 follows from v' > 0 where the power is 1. In this order `max` hands NaN on, and NaN is never below the largest.
     good = (v_new > SMALLEST) & (max(abs(m + step), v_new) < LARGEST) & ((power == ONE) | (g < ONE))
+    return step, loss, good
+
+
+@inlined
+def only_if(good, x):
+    """x, a float32, if it is good, else 0. By its bits: of a choice the compiler may make a masked store, many times slower."""
+    return np.int32(np.float32(x).view(np.int32) & -np.int32(good)).view(np.float32)
+
+
+@inlined
+def adf_update(m, v, dm, dv, power, cap):
+    """One weight's new mean and variance, and 1 if the guard kept the old ones (both), else 0."""
+    step, loss, good = adf_step(m, v, dm, dv, power, cap)
     # Written as a step of zero, not as a choice between m and m', so that the vector loop stores plainly: masked stores are slow.
+    # Where the compiler sees through that, `only_if` does it.
     return m + (step if good else ZERO), v - (loss if good else ZERO), (ZERO if good else ONE)
 
 

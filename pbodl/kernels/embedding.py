@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import inlined, jit
-from pbodl.kernels.adf import adf_update, decay
+from pbodl._jit import in_order, inlined, jit, kernel
+from pbodl.kernels.adf import adf_step, adf_update, decay, only_if
+from pbodl.kernels.interaction import USUAL
 from pbodl.kernels.normal import ONE, ZERO
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -157,13 +158,19 @@ def embedding_forward(rows, features, sample, m_x, v_x):
 
 
 @inlined
-def is_plain(features, sample, forgetting):
-    """Whether a sample's features are as their rows say: all seen, none forgotten, none with a value other than 1."""
+def are_plain(features, begin, end, forgetting):
+    """Whether entries [begin, end) are as their rows say: all seen, none forgotten, none with a value other than 1."""
     at, values = features.rows, features.values
     others = 0
-    for j in range(features.indptr[sample], features.indptr[sample + 1]):
+    for j in range(begin, end):
         others += (at[j] < 0) | (values[j] != ONE)
     return others == 0 and forgetting.half_life == 0.0
+
+
+@in_order
+def plus(a, b):
+    """a + b."""
+    return a + b
 
 
 @inlined
@@ -173,8 +180,9 @@ def linear_forward(rows, features, sample):
     m_linear, v_linear = ZERO, ZERO
     if len(m_l) > 0:
         for j in range(features.indptr[sample], features.indptr[sample + 1]):
-            m_linear += m_l[at[j], 0]
-            v_linear += v_l[at[j], 0]
+            r = np.uint32(at[j])
+            m_linear = plus(m_linear, m_l[r, 0])
+            v_linear = plus(v_linear, v_l[r, 0])
     return m_linear, v_linear
 
 
@@ -223,41 +231,59 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
 @inlined
 def embedding_backward(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, bad, rejected):
     """Update the rows of a sample's features. MODIFIES: rows, rejected (embeddings, linear term), and bad: scratch."""
-    # The plain case apart: with the constants in sight the compiler leaves the power and the cap out of its loops.
-    if power == ONE and cap == ZERO:
-        update_rows(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, ONE, ZERO, bad, rejected)
-    else:
-        update_rows(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, bad, rejected)
-
-
-@inlined
-def update_rows(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, bad, rejected):
-    """As `embedding_backward`."""
-    m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
-    last_seen, count = rows.last_seen, rows.count
+    m_l, v_l, last_seen, count = rows.linear_mean, rows.linear_variance, rows.last_seen, rows.count
     at, values = features.rows, features.values
     first, last = features.indptr[sample], features.indptr[sample + 1]
-    for d in range(m_w.shape[1]):
-        bad[d] = ZERO
+    rejected[0] += update_vectors(rows.mean, rows.variance, at[first:], values[first:], last - first, dm_x, dv_x, power, cap, bad)
     bad_linear = ZERO
-    for j in range(last - first):
-        r, x = at[first + j], values[first + j]
-        x2 = x * x
-        for d in range(m_w.shape[1]):
-            m_w[r, d], v_w[r, d], no = adf_update(m_w[r, d], v_w[r, d], x * dm_x[j, d], x2 * dv_x[j, d], power, cap)
-            # Counted by dimension: one sum for all would have to be drawn together at the end of every row.
-            bad[d] += no
+    for j in range(first, last):
+        r, x = np.uint32(at[j]), values[j]
         if len(m_l) > 0:
-            m_l[r, 0], v_l[r, 0], no = adf_update(m_l[r, 0], v_l[r, 0], x * dm_linear, x2 * dv_linear, power, cap)
+            m_l[r, 0], v_l[r, 0], no = adf_update(m_l[r, 0], v_l[r, 0], x * dm_linear, x * x * dv_linear, power, cap)
             bad_linear += no
         count[r] += np.uint32(1)
         if not forgets:  # else `forget_rows` keeps this clock
             last_seen[r] = now
+    rejected[1] += int(bad_linear)
+
+
+@kernel
+def update_vectors(m_w, v_w, at, values, n, dm_x, dv_x, power, cap, bad):
+    """Update the embeddings of n features; returns how many the guard rejected. MODIFIES: m_w, v_w; and bad: scratch."""
+    # The plain case apart: with the constants in sight the compiler leaves the power and the cap out of its loops.
+    if power == ONE and cap == ZERO:
+        update_plainly(m_w, v_w, at, values, n, dm_x, dv_x, bad)
+    else:
+        update_any(m_w, v_w, at, values, n, m_w.shape[1], dm_x, dv_x, power, cap, bad)
     total = ZERO
     for d in range(m_w.shape[1]):
         total += bad[d]
-    rejected[0] += int(total)
-    rejected[1] += int(bad_linear)
+    return int(total)
+
+
+@kernel
+def update_plainly(m_w, v_w, at, values, n, dm_x, dv_x, bad):
+    """As `update_any`, to the power 1, without a cap; the usual dimension apart. MODIFIES: m_w, v_w, bad."""
+    if m_w.shape[1] == USUAL:
+        update_any(m_w, v_w, at, values, n, USUAL, dm_x, dv_x, ONE, ZERO, bad)
+    else:
+        update_any(m_w, v_w, at, values, n, m_w.shape[1], dm_x, dv_x, ONE, ZERO, bad)
+
+
+@inlined
+def update_any(m_w, v_w, at, values, n, dim, dm_x, dv_x, power, cap, bad):
+    """MODIFIES: m_w, v_w; bad: how many updates were rejected, by dimension."""
+    for d in range(dim):
+        bad[d] = ZERO
+    for j in range(n):
+        r, x = np.uint32(at[j]), values[j]
+        x2 = x * x
+        for d in range(dim):
+            m, v = m_w[r, d], v_w[r, d]
+            step, loss, good = adf_step(m, v, x * dm_x[j, d], x2 * dv_x[j, d], power, cap)
+            m_w[r, d], v_w[r, d] = m + only_if(good, step), v - only_if(good, loss)
+            # Counted by dimension: one sum for all would have to be drawn together at the end of every row.
+            bad[d] += ZERO if good else ONE
 
 
 @jit

@@ -16,6 +16,7 @@ One pass gives all of it: a feature (m, v) that joins those before it, of sums S
     to m: m S      to v: m (2 T + m V) + v (S² + V)      to T: m V + v S           (as printed, to v: m² V + v (Q + V))
 """
 
+import numpy as np
 
 from pbodl._jit import inlined, kernel
 from pbodl.kernels.normal import TWO, ZERO
@@ -91,10 +92,12 @@ def any_forward(m_x, v_x, members, n, g, dim, mode, total, spread, third, m_z, v
         third[k] = ZERO
     if mode == EXACT:
         for j in range(n):
-            join_exact(m_x[members[j], g], v_x[members[j], g], dim, total, spread, third, m_z, v_z)
+            i = np.uint32(members[j])  # unsigned: never counted from the end
+            join_exact(m_x[i, g], v_x[i, g], dim, total, spread, third, m_z, v_z)
     else:
         for j in range(n):
-            join_printed(m_x[members[j], g], v_x[members[j], g], dim, total, spread, third, m_z, v_z)
+            i = np.uint32(members[j])
+            join_printed(m_x[i, g], v_x[i, g], dim, total, spread, third, m_z, v_z)
 
 
 @inlined
@@ -103,8 +106,8 @@ def join_exact(m_j, v_j, dim, total, spread, third, m_z, v_z):
     for k in range(dim):
         m, v, s, spread_k, t = m_j[k], v_j[k], total[k], spread[k], third[k]
         m_z[k] += m * s
-        v_z[k] += m * (TWO * t + m * spread_k) + v * (s * s + spread_k)
-        third[k] = t + m * spread_k + v * s
+        v_z[k] += m * ((t + t) + m * spread_k) + v * (s * s + spread_k)
+        third[k] = t + (m * spread_k + v * s)
         total[k] = s + m
         spread[k] = spread_k + v
 

@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import inlined, jit
+from pbodl._jit import inlined, jit, prefetch
 from pbodl.kernels.adf import decay
 from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward
 from pbodl.kernels.embedding import (
+    are_plain,
     embedding_backward,
     embedding_forward,
     embedding_preview,
     forget_rows,
-    is_plain,
     kept_share,
     linear_forward,
 )
@@ -229,6 +229,21 @@ def forget_dense(dense, shape, now, forgetting):
     dense.last_seen[0] = now
 
 
+@inlined
+def prefetch_rows(rows, features, sample):
+    """Ask for the rows of a sample."""
+    at, last_seen, count = features.rows, rows.last_seen, rows.count
+    m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
+    for j in range(features.indptr[sample], features.indptr[sample + 1]):
+        r = np.uint32(max(at[j], 0))
+        prefetch(m_w, r)
+        prefetch(v_w, r)
+        prefetch(m_l, r)
+        prefetch(v_l, r)
+        prefetch(last_seen, r)
+        prefetch(count, r)
+
+
 @jit
 def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, rejected):
     """Learn samples one after the other. MODIFIES: rows, dense; mean, variance of z_L before each sample was learned; rejected."""
@@ -237,6 +252,7 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
     m_x, v_x = flat(w.m_x), flat(w.v_x)
     dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
     for sample in range(len(clicks)):
+        prefetch_rows(rows, features, min(sample + 1, len(clicks) - 1))
         if forgets:
             forget_dense(dense, shape, clock[sample], forgetting)
             forget_rows(rows, features, sample, clock[sample], prior, forgetting)
@@ -280,11 +296,14 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
     m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
     packed, block = pack_layers(dense, shape.sizes), make_block(shape.sizes, shape.width)
+    indptr = features.indptr
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
+        all_plain = are_plain(features, indptr[begin], indptr[begin + n], forgetting)
         for s in range(n):
             sample = begin + s
-            if shape.op == FM and is_plain(features, sample, forgetting):
+            prefetch_rows(rows, features, min(sample + BLOCK, len(mean) - 1))
+            if shape.op == FM and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1], forgetting)):
                 mean[sample], variance[sample] = linear_forward(rows, features, sample)
                 plain_fm_forward(m_w, v_w, shape, features, sample, w)
             else:
