@@ -21,7 +21,7 @@ import numpy as np
 from pbodl._jit import inlined, kernel
 from pbodl.kernels.normal import TWO, ZERO
 
-CONCAT, SUM, FM, FFM = 0, 1, 2, 3
+CONCAT, SUM, FM, FFM, GROUP_FM = 0, 1, 2, 3, 4
 EXACT, PAPER = 0, 1
 USUAL = 16  # the default dimension
 

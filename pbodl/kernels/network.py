@@ -29,10 +29,12 @@ from pbodl.kernels.embedding import (
     linear_forward,
 )
 from pbodl.kernels.ffm import ffm_backward, ffm_forward
+from pbodl.kernels.group_fm import group_fm_backward, group_fm_forward
 from pbodl.kernels.interaction import (
     CONCAT,
     FFM,
     FM,
+    GROUP_FM,
     SUM,
     concat_backward,
     concat_forward,
@@ -79,8 +81,10 @@ class Scratch(NamedTuple):
     groups: np.ndarray  # (features,)
     members: np.ndarray  # (G, features)
     counts: np.ndarray  # (G,)
-    m_p: np.ndarray  # (G, G, K)
+    m_p: np.ndarray  # (G, G, K); (G, 1, K) for FM between groups
     v_p: np.ndarray
+    dm_p: np.ndarray
+    dv_p: np.ndarray
     sums: np.ndarray  # (G, 3, K)
     m_z: np.ndarray  # (L + 1, widest)
     v_z: np.ndarray
@@ -99,20 +103,23 @@ class Scratch(NamedTuple):
 @jit
 def make_scratch(shape, features, depth):
     """Scratch for samples of up to `features` features, each of `depth` = G K numbers."""
-    n_groups = shape.group_of_field.max() + 1 if shape.op == FFM else 1
-    dim = depth // n_groups
+    n_groups = shape.group_of_field.max() + 1 if shape.op in (FFM, GROUP_FM) else 1
+    vectors = n_groups if shape.op == FFM else 1
+    dim = depth // vectors
     layers = len(shape.sizes)
     widest = max(shape.width, shape.sizes.max()) + 1
     f = np.float32
-    members = np.empty((n_groups, features), np.int32)
+    most = max(features, n_groups)
+    members = np.empty((n_groups, most), np.int32)
     for g in range(n_groups):
-        for j in range(features):
+        for j in range(most):
             members[g, j] = j
     return Scratch(
-        np.empty((features, n_groups, dim), f), np.empty((features, n_groups, dim), f),
-        np.empty((features, n_groups, dim), f), np.empty((features, n_groups, dim), f),
+        np.empty((features, vectors, dim), f), np.empty((features, vectors, dim), f),
+        np.empty((features, vectors, dim), f), np.empty((features, vectors, dim), f),
         np.empty(features, np.int64), members, np.empty(n_groups, np.int64),
-        np.empty((n_groups, n_groups, dim), f), np.empty((n_groups, n_groups, dim), f), np.empty((n_groups, 3, dim), f),
+        np.empty((n_groups, vectors, dim), f), np.empty((n_groups, vectors, dim), f),
+        np.empty((n_groups, vectors, dim), f), np.empty((n_groups, vectors, dim), f), np.empty((n_groups, 3, dim), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
@@ -153,7 +160,10 @@ def operation_forward(shape, features, sample, w):
     else:
         for j in range(n):
             w.groups[j] = shape.group_of_field[features.fields[first + j]]
-        ffm_forward(w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, m_z, v_z)
+        if shape.op == GROUP_FM:
+            group_fm_forward(w.m_x, w.v_x, n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], m_z, v_z)
+        else:
+            ffm_forward(w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, m_z, v_z)
 
 
 @inlined
@@ -168,6 +178,10 @@ def operation_backward(shape, features, sample, w):
         sum_backward(n, dm_z, dv_z, w.dm_x, w.dv_x)
     elif shape.op == FM:
         fm_backward(w.m_x, w.v_x, w.members[0], n, 0, shape.mode, w.sums[0], dm_z, dv_z, w.dm_x, w.dv_x)
+    elif shape.op == GROUP_FM:
+        group_fm_backward(
+            n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], dm_z, dv_z, w.dm_p, w.dv_p, w.dm_x, w.dv_x
+        )
     else:
         ffm_backward(
             w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, dm_z, dv_z, w.dm_x, w.dv_x

@@ -45,6 +45,8 @@ class DeepProbit(Model):
     linear          add one weight per feature to the output
     shortcut        add the sum of z_0, over √dim, to the output: what FM and FFM find reaches it without the hidden layers; pays
                     on large logs, costs on small ones
+    pairs           what FM multiplies: "fields", every feature with every other; "groups", the sum of a group's features (of the
+                    user, of the ad, ...) with that of another group, if the schema has several
     fm_variance     "exact", or "paper" for the printed formula (erratum E3)
     prior           prior variances (`Prior`); None is what does well on click logs
     adapt_prior     correct the prior variances of features, field by field, by what the stream shows (`models.adaptation`)
@@ -83,6 +85,7 @@ class DeepProbit(Model):
         hidden: Iterable[int] = (64, 32),
         linear: bool = True,
         shortcut: bool = False,
+        pairs: str = "fields",
         fm_variance: str = "exact",
         prior: Prior | None = None,
         adapt_prior: bool = True,
@@ -97,13 +100,13 @@ class DeepProbit(Model):
         paper: bool = False,
     ) -> None:
         spec = DeepSpec(
-            dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, fm_variance=fm_variance, prior=prior or Prior(),  # type: ignore
-            adapt_prior=adapt_prior, half_life=half_life, decay_mean=decay_mean, step_cap=step_cap, capacity=capacity,
-            time_to_live=time_to_live, negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
+            dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, pairs=pairs, fm_variance=fm_variance,  # type: ignore
+            prior=prior or Prior(), adapt_prior=adapt_prior, half_life=half_life, decay_mean=decay_mean, step_cap=step_cap,
+            capacity=capacity, time_to_live=time_to_live, negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
         )  # fmt: skip
         if paper:
             spec = msgspec.structs.replace(
-                spec, linear=False, shortcut=False, fm_variance="paper", prior=PAPER_PRIOR, adapt_prior=False
+                spec, linear=False, shortcut=False, pairs="fields", fm_variance="paper", prior=PAPER_PRIOR, adapt_prior=False
             )
         self._build(schema, spec)
 
@@ -127,7 +130,8 @@ class DeepProbit(Model):
         width = interaction.width(self.op, spec.dim, len(names))
         sizes = (width, *spec.hidden, 1) if spec.hidden else (0, 1)
         self.shape = network.Shape(
-            np.int64(self.op), np.int64(interaction.PAPER if spec.fm_variance == "paper" else interaction.EXACT),
+            np.int64(_operation(self.op, spec, schema)),
+            np.int64(interaction.PAPER if spec.fm_variance == "paper" else interaction.EXACT),
             np.array(sizes, np.int64), np.int64(width), F32(_shortcut(spec)), schema.group_codes,
         )  # fmt: skip
         self.forgetting = Forgetting(np.float64(half_life), np.bool_(spec.decay_mean))
@@ -261,6 +265,12 @@ class DeepProbit(Model):
     def _layers(self) -> list[tuple[int, int]]:
         sizes = self.shape.sizes.tolist()
         return list(itertools.pairwise(sizes))
+
+
+def _operation(op: int, spec: DeepSpec, schema: Schema) -> int:
+    """The operation as the kernels know it: FM between groups is one of its own, if there are groups."""
+    between_groups = op == interaction.FM and spec.pairs == "groups" and len(schema.groups) > 1
+    return interaction.GROUP_FM if between_groups else op
 
 
 def _shortcut(spec: DeepSpec) -> float:

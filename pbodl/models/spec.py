@@ -9,6 +9,7 @@ from pbodl.errors import InputError
 from pbodl.kernels import interaction
 
 FM_VARIANCES = ("exact", "paper")
+PAIRS = ("fields", "groups")
 DEEPEST = 5
 # A prior variance: well inside what the guards of an update let pass, or every update would be rejected.
 SMALLEST, LARGEST = 1e-12, 1e5
@@ -94,6 +95,7 @@ class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hidden: tuple[int, ...] = (64, 32)
     linear: bool = True
     shortcut: bool = False
+    pairs: str = "fields"
     fm_variance: str = "exact"
     prior: Prior = Prior()
     adapt_prior: bool = True
@@ -110,6 +112,8 @@ class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         msgspec.structs.force_setattr(self, "hidden", _hidden(self.hidden))
         _whole("dim", self.dim, 1, 4096)
         _whole("seed", self.seed, 0, 2**63 - 1)
+        if self.pairs not in PAIRS:
+            raise InputError(f"pairs is {self.pairs!r}; it must be 'fields' or 'groups'")
         if self.fm_variance not in FM_VARIANCES:
             raise InputError(f"fm_variance is {self.fm_variance!r}; it must be 'exact' or 'paper'")
         _instance("prior", self.prior, Prior)

@@ -15,7 +15,7 @@ from pbodl.data.arrays import Batch
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import nearest
 from pbodl.errors import InputError
-from pbodl.kernels.interaction import CONCAT, FFM
+from pbodl.kernels.interaction import CONCAT, FFM, GROUP_FM
 from pbodl.kernels.layers import pack_layers
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
@@ -124,7 +124,7 @@ def _refuse_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> No
 def _classes(model: DeepProbit) -> tuple[NDArray[np.int32], int]:
     """The class of every field, and how many classes there are."""
     fields = len(model.schema.fields)
-    if model.op == FFM:
+    if model.shape.op in (FFM, GROUP_FM):
         return model.schema.group_codes, len(model.schema.groups)
     if model.op == CONCAT:
         return np.arange(fields, dtype=np.int32), fields

@@ -2,7 +2,7 @@
 
 Every operation of the network takes its features one after the other, and keeps little of those before: their sums by class, and
 for FM what `interaction` says. So a candidate starts from a copy of the shared features' sums. A feature's *class* says where it
-goes: the group for FFM, the field for concat, 0 for the others.
+goes: the group for FFM and for FM between groups, the field for concat, 0 for the others.
 
 Features stand in slots: a slot belongs to one field for all samples, and where a sample does not fill it, it is zero and adds
 nothing.
@@ -19,7 +19,7 @@ from pbodl._jit import inlined, jit, kernel
 from pbodl.kernels.adf import decay
 from pbodl.kernels.dense import BLOCK
 from pbodl.kernels.embedding import kept_share, means_decay, standard_draw
-from pbodl.kernels.interaction import CONCAT, EXACT, FFM, FM, SUM, USUAL, join_exact, join_printed
+from pbodl.kernels.interaction import CONCAT, EXACT, FFM, FM, GROUP_FM, SUM, USUAL, join_exact, join_printed
 from pbodl.kernels.layers import add_outputs, make_block
 from pbodl.kernels.normal import ONE, ZERO
 
@@ -56,7 +56,7 @@ class Sums(NamedTuple):
     """What is kept of the features that joined."""
 
     total: np.ndarray  # float32 (C, G, 2, K): S and V
-    inner: np.ndarray  # float32 (C, 3, K): of the FM inside each class m and v, and T (as printed: Q)
+    inner: np.ndarray  # float32 (C, 3, K): of the FM inside each class m and v, and T (as printed: Q); zero for FM between groups
     linear: np.ndarray  # float32 (2,): mean and variance of the linear term
 
 
@@ -188,10 +188,24 @@ def join_sample(packed, samples, s, operation, now, prior, forgetting, x, places
 
 
 @inlined
+def join_groups(operation, sums):
+    """FM of the classes' sums, which are there by now; its m and v come where FM has those of class 0. MODIFIES: sums."""
+    dim, total, of_all, so_far = operation.dim, sums.total, sums.inner[0], sums.inner[1]
+    m_z, v_z, third, s, v = of_all[0], of_all[1], of_all[2], so_far[0], so_far[1]
+    for c in range(total.shape[0]):
+        if operation.mode == EXACT:
+            join_exact(total[c, 0, 0], total[c, 0, 1], dim, s, v, third, m_z, v_z)
+        else:
+            join_printed(total[c, 0, 0], total[c, 0, 1], dim, s, v, third, m_z, v_z)
+
+
+@inlined
 def into_block(operation, sums, s, z):
     """z_0 at place s of a block. MODIFIES: z (3, unit, sample)."""
     op, dim, total, inner = operation.op, operation.dim, sums.total, sums.inner
-    for c in range(total.shape[0]):
+    if op == GROUP_FM:
+        join_groups(operation, sums)
+    for c in range(1 if op == GROUP_FM else total.shape[0]):
         for k in range(dim):
             i = c * dim + k if op == CONCAT else k
             if op in (CONCAT, SUM):
@@ -200,7 +214,7 @@ def into_block(operation, sums, s, z):
             m, v = (z[0, i, s], z[1, i, s]) if c > 0 else (ZERO, ZERO)
             m += inner[c, 0, k]
             v += inner[c, 1, k]
-            for g in range(c + 1, total.shape[0]):  # across the groups of FFM: the product of their sums
+            for g in range(c + 1, total.shape[1]):  # across the groups of FFM: the product of their sums
                 m_c, v_c, m_g, v_g = total[c, g, 0, k], total[c, g, 1, k], total[g, c, 0, k], total[g, c, 1, k]
                 m += m_c * m_g
                 v += m_c * m_c * v_g + v_c * (m_g * m_g + v_g)

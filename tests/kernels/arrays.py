@@ -11,7 +11,10 @@ from pbodl.kernels.embedding import Features, Forgetting, RowPrior, Rows
 from tests.oracles.naive import Feature, Gauss, Name, Network
 
 F32 = np.float32
-OPS = {"concat": interaction.CONCAT, "sum": interaction.SUM, "fm": interaction.FM, "ffm": interaction.FFM}
+OPS = {
+    "concat": interaction.CONCAT, "sum": interaction.SUM, "fm": interaction.FM, "ffm": interaction.FFM,
+    "group-fm": interaction.GROUP_FM,
+}  # fmt: skip
 MODES = {"exact": interaction.EXACT, "paper": interaction.PAPER}
 NEVER = Forgetting(np.float64(0.0), np.bool_(False))
 

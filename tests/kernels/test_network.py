@@ -18,7 +18,7 @@ SAMPLES = [
     [Feature(2, 0.75, 1)],
     [],
 ]
-OPS = [("concat", "exact"), ("sum", "exact"), ("fm", "exact"), ("fm", "paper"), ("ffm", "exact"), ("ffm", "paper")]
+OPS = [("concat", "exact"), ("sum", "exact")] + [(op, mode) for op in ("fm", "ffm", "group-fm") for mode in ("exact", "paper")]
 HIDDEN = [(), (3,), (3, 2), (2, 3, 2)]
 DEEP = [(op, mode, hidden, linear) for op, mode in OPS for hidden in HIDDEN for linear in (True, False)]
 

@@ -12,7 +12,7 @@ from tests.oracles import naive
 from tests.oracles.naive import Feature
 
 F32 = np.float32
-OPS = ["concat", "sum", "fm", "ffm"]
+OPS = ["concat", "sum", "fm", "ffm", "group-fm"]
 GROUPS = (0, 1, 2, 1)
 
 

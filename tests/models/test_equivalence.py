@@ -71,6 +71,29 @@ def test_ffm_of_one_group_is_fm(options: dict[str, Any]) -> None:
     assert_same_state(comp, ref)
 
 
+@pytest.mark.parametrize("groups", [[f"group {n}" for n in range(len(PLAIN.fields))], ["context"] * len(PLAIN.fields)])
+def test_pairs_of_groups_are_pairs_of_fields_where_each_is_a_group_or_all_are_one(groups: list[str]) -> None:
+    fields = [Field(field.name, group=group) for field, group in zip(PLAIN.fields, groups, strict=True)]
+    schema = Schema(label="click", time="time", fields=fields)
+    ref, comp = (pbodl.FMMLP(schema, **SMALL, pairs=pairs) for pairs in ("fields", "groups"))
+    np.testing.assert_allclose(comp.learn(LOG), ref.learn(LOG), rtol=1e-5)
+    np.testing.assert_allclose(comp.state()["embedding.mean"], ref.state()["embedding.mean"], rtol=1e-4, atol=1e-6)
+
+
+def test_features_of_one_group_do_not_meet_where_pairs_are_of_groups() -> None:
+    schema = Schema(label="click", fields=[Field("user", group="user"), Field("age", group="user"), Field("ad", group="ad")])
+    rng = np.random.default_rng(0)
+    rows = [{"user": u, "age": a, "ad": "same", "click": int(u == a)} for u, a in rng.integers(0, 2, (400, 2)).tolist()]
+    asked = [{"user": u, "age": a, "ad": "same"} for u in range(2) for a in range(2)]
+    together = {}
+    for pairs in ("fields", "groups"):
+        model = pbodl.FMMLP(schema, dim=3, hidden=(), linear=False, pairs=pairs)
+        model.learn(rows)
+        mean = model.predict(asked).mean
+        together[pairs] = mean[0] - mean[1] - mean[2] + mean[3]  # what user and age say together
+    assert abs(together["groups"]) < 1e-5 and together["fields"] > 0.1
+
+
 def test_fm_of_one_feature_is_the_dense_layers_bias() -> None:
     # One feature has no partner: with the linear term off, it cannot say anything.
     schema = Schema(label="click", fields=[Field("ad", group="ad")])

@@ -29,7 +29,7 @@ class Feature(NamedTuple):
 class Network:
     """What a model is made of; `weights` maps a weight's name to its mean and variance."""
 
-    op: str  # "concat", "sum", "fm", "ffm"
+    op: str  # "concat", "sum", "fm", "ffm", "group-fm"
     dim: int
     hidden: tuple[int, ...]
     linear: bool
@@ -86,11 +86,16 @@ def polynomial(terms: list[Term], values: dict[Name, Gauss]) -> Gauss:
 
 
 def pairs(network: Network, sample: list[Feature], k: int) -> dict[tuple, list[Term]]:
-    """The products of FM and FFM in dimension k, by the groups of their two factors (PBODL eq. 19, eq. 22)."""
+    """The products of FM and FFM in dimension k, by the groups of their two factors (PBODL eq. 19, eq. 22).
+
+    FM between groups has those of two different groups, of the one vector that a feature has.
+    """
     found: dict[tuple, list[Term]] = {}
     for (i, one), (j, two) in itertools.combinations(enumerate(sample), 2):
-        f, g = (network.group_of_field[item.field] if network.op == "ffm" else 0 for item in (one, two))
-        found.setdefault((min(f, g), max(f, g)), []).append(((i, g, k), (j, f, k)))
+        f, g = (0 if network.op == "fm" else network.group_of_field[item.field] for item in (one, two))
+        if network.op == "ffm" or f != g or network.op == "fm":
+            a, b = (g, f) if network.op == "ffm" else (0, 0)
+            found.setdefault((min(f, g), max(f, g)), []).append(((i, a, k), (j, b, k)))
     return found
 
 

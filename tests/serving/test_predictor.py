@@ -29,6 +29,8 @@ OPTIONS = {
     "the usual dimension": {"dim": 16},
     "no linear term": {"linear": False},
     "shortcut": {"shortcut": True},
+    "groups": {"pairs": "groups"},
+    "groups, printed variance": {"pairs": "groups", "fm_variance": "paper"},
     "no hidden layers": {"hidden": ()},
     "three hidden layers": {"hidden": (5, 4, 3)},
     "the paper's": {"paper": True},

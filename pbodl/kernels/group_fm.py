@@ -1,0 +1,40 @@
+"""FM between groups (beyond the paper): the features of a group are summed first, and only the groups' sums meet.
+
+Letters: S_f = Σ_{i in f} z_i, the sum of group f's vectors.
+    z_0k = Σ_{f<g} S_fk S_gk
+That is FM (`interaction`) of one vector per group: the sums are independent, as their features are, so its moments are exact, and
+all features of a group have its gradient. What two features of the same group would say to each other is left out: it is most
+of FM's pairs, and on click logs mostly noise. With one feature to a group it is FM itself.
+"""
+
+from pbodl._jit import inlined
+from pbodl.kernels.interaction import fm_backward, fm_forward
+from pbodl.kernels.normal import ZERO
+
+
+@inlined
+def group_fm_forward(m_x, v_x, n, groups, mode, members, m_p, v_p, sums, m_z, v_z):
+    """Moments of z_0; groups[j] is the group of feature j, members counts 0, 1, 2, ... MODIFIES: m_z, v_z (zeroed by the caller);
+    for backward: m_p and v_p (G, 1, K), sums (3, K)."""
+    n_groups, dim = m_p.shape[0], m_x.shape[2]
+    for g in range(n_groups):
+        for k in range(dim):
+            m_p[g, 0, k] = ZERO
+            v_p[g, 0, k] = ZERO
+    for j in range(n):
+        m_g, v_g = m_p[groups[j], 0], v_p[groups[j], 0]
+        for k in range(dim):
+            m_g[k] += m_x[j, 0, k]
+            v_g[k] += v_x[j, 0, k]
+    fm_forward(m_p, v_p, members, n_groups, 0, mode, sums, m_z, v_z)
+
+
+@inlined
+def group_fm_backward(n, groups, mode, members, m_p, v_p, sums, dm_z, dv_z, dm_p, dv_p, dm_x, dv_x):
+    """MODIFIES: dm_x, dv_x; and dm_p and dv_p (G, 1, K), which are scratch."""
+    fm_backward(m_p, v_p, members, m_p.shape[0], 0, mode, sums, dm_z, dv_z, dm_p, dv_p)
+    for j in range(n):
+        dm_g, dv_g = dm_p[groups[j], 0], dv_p[groups[j], 0]
+        for k in range(dm_x.shape[2]):
+            dm_x[j, 0, k] = dm_g[k]
+            dv_x[j, 0, k] = dv_g[k]
