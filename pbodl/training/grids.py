@@ -16,11 +16,12 @@ Grid = dict[str, Sequence[Any]]
 _DEEP: Grid = {
     "model.prior.linear": (0.004, 0.0075, 0.015, 0.03, 0.06, 0.12),
     "model.prior.embedding": (0.006, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4),
-    "model.shortcut": (False, True),
     "training.half_life": HALF_LIVES,
     "model.prior.dense": (0.0125, 0.025, 0.05, 0.1, 0.2),
     "model.dim": (4, 8, 16, 32),
 }
+# Where pairs of features meet, how they reach the output comes first: few trials must have seen it.
+_PAIRS: Grid = {"model.shortcut": (False, True), **_DEEP}
 _BATCH: Grid = {
     "model.learning_rate": (0.003, 0.01, 0.03, 0.1, 0.3),
     "model.l2": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
@@ -28,7 +29,9 @@ _BATCH: Grid = {
 }
 # What may be tuned of each kind, the key that matters most first.
 GRIDS: dict[str, Grid] = {
-    **dict.fromkeys(("deep-probit", "sparse-mlp", "fm-mlp", "ffm-mlp"), _DEEP),
+    **dict.fromkeys(("deep-probit", "sparse-mlp"), _DEEP),
+    "fm-mlp": {**_PAIRS, "model.pairs": ("fields", "groups")},
+    "ffm-mlp": _PAIRS,
     "adpredictor": {"model.prior_variance": (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.16), "training.half_life": HALF_LIVES},
     "ftrl": {
         "model.alpha": (0.01, 0.02, 0.05, 0.1, 0.2, 0.4),
