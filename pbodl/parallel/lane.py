@@ -1,9 +1,9 @@
 """A lane: one source of messages, served by one worker process at a time, whoever that is.
 
-A lane's minibatches come in order, two at a time: while one is learned, the weights of the next are pulled. Its messages go out one
-after the other. If the process dies, its successor gets the unfinished minibatches again, under the same (source, sequence). The
+A lane's minibatches come in order, two at a time: while one is learned, the message of the one before goes out, and the weights of
+the next are pulled. Messages go out one after the other. If the process dies, its successor gets the unfinished minibatches again, under the same (source, sequence). The
 shards tell with every pull which message of the lane they applied last; so the successor knows, without a memory of its own,
-    - that its predecessor in the lane is finished, and that it may go on;
+    - that the message before is applied, and that its own may go out;
     - that all shards have this very message: then nothing is left to do but to say so;
     - that some have it: then it learns the minibatch again from what the shards hold now, and sends the message; those that have
       their part drop it as a repeat, the others apply theirs. Every part is applied once, and so every row is counted once.
@@ -23,7 +23,7 @@ from pbodl.parallel.message import encode, split
 from pbodl.parallel.wire import Done, Work, decode_pulled
 from pbodl.parallel.worker import Worker, plan
 
-DEPTH = 2  # minibatches of a lane under way: one is learned, the next one's weights are pulled
+DEPTH = 2  # minibatches of a lane under way: one is learned, the other's message or weights are on their way
 
 Call = tuple[str, tuple[Any, ...]]  # a method of `DurableShard`, and its arguments
 Ask = Callable[[Sequence[Call]], list[Any]]  # one call to each shard, all at the same time; their answers
@@ -35,6 +35,7 @@ class Lane:
     def __init__(self, model: DeepProbit, source: str, shards: int, ask: Ask, merge: str = DEFAULT, half: bool = False) -> None:
         self.source, self._shards, self._ask, self._half = source, shards, ask, half
         self._worker = Worker(model, source, merge)
+        self._learning = threading.Lock()  # the worker has room for one minibatch
         self._turn = threading.Condition()
         self._finished = 0  # the last message that all shards have
 
@@ -43,19 +44,24 @@ class Lane:
         task = plan(work.batch, self._shards)
         answers = self._ask([("pull", (self.source, task.keys_of(shard).tobytes())) for shard in range(self._shards)])
         pulled, applied = zip(*map(decode_pulled, answers), strict=True)
-        nothing = np.full(len(work.batch), np.nan)
+        nothing = Done(np.full(len(work.batch), np.nan), pulled[0].predictive_variance, 0)
+        if max(self._finished, min(applied)) >= work.sequence:
+            self._finish(work.sequence)
+            return nothing
+        with self._learning:
+            self._worker.sequence = work.sequence - 1
+            message, ctr = self._worker.learn(task, pulled, work.workers)
+        parts = [encode(part, self._half) for part in split(message, self._shards)]
         with self._turn:
             self._turn.wait_for(lambda: max(self._finished, min(applied)) >= work.sequence - 1)
-            if max(self._finished, min(applied)) >= work.sequence:
-                done = Done(nothing, pulled[0].predictive_variance, 0)
-            else:
-                self._worker.sequence = work.sequence - 1
-                message, ctr = self._worker.learn(task, pulled, work.workers)
-                parts = [encode(part, self._half) for part in split(message, self._shards)]
-                versions = self._ask([("push", (part,)) for part in parts])
-                if max(applied) >= work.sequence:
-                    ctr = nothing
-                done = Done(ctr, pulled[0].predictive_variance, max(0, versions[0] - pulled[0].version))
-            self._finished = max(self._finished, work.sequence)
+            if self._finished >= work.sequence:
+                return nothing  # this call is a repeat of one that has just ended
+            versions = self._ask([("push", (part,)) for part in parts])
+            self._finish(work.sequence)
+        staleness = max(0, versions[0] - pulled[0].version)
+        return nothing._replace(ctr=nothing.ctr if max(applied) >= work.sequence else ctr, staleness=staleness)
+
+    def _finish(self, sequence: int) -> None:
+        with self._turn:
+            self._finished = max(self._finished, sequence)
             self._turn.notify_all()
-        return done
