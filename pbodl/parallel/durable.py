@@ -12,8 +12,9 @@ import numpy as np
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.journal import Journal
 from pbodl.parallel.message import decode
+from pbodl.parallel.packing import Bytes, pack, unpack
 from pbodl.parallel.server import Entry, Shard
-from pbodl.parallel.wire import encode_pulled, pack, unpack
+from pbodl.parallel.wire import encode_pulled
 
 LOG_BYTES = 64 << 20  # a log shorter than this is not worth a snapshot
 LOG_SHARE = 2.0  # nor one shorter than this multiple of the last snapshot: writing is then at most 1.5 times the messages
@@ -31,14 +32,15 @@ class DurableShard:
         for record in records:
             self.shard.push(decode(record))
             self.replayed += 1
+        self.journal.begin(self.state())
 
-    def pull(self, source: str, keys: bytes) -> bytes:
+    def pull(self, source: Bytes, keys: Bytes) -> bytes:
         """The weights of keys (8 bytes each), and which message of `source` was applied last."""
-        entry = self.shard.ledger.get(source, Entry())
+        entry = self.shard.ledger.get(source.decode(), Entry())
         return encode_pulled(self.shard.pull(np.frombuffer(keys, np.uint64)), entry.sequence)
 
-    def push(self, content: bytes) -> int:
-        """Apply a message, exactly once; answers with the number of messages applied before it."""
+    def push(self, content: Bytes) -> bytes:
+        """Apply a message, exactly once; answers with the number of messages applied before it (8 bytes)."""
         message, version = decode(content), self.shard.version
         if not self.shard.has(message):
             self.shard.check(message)
@@ -46,7 +48,7 @@ class DurableShard:
         self.shard.push(message)
         if self.journal.size > max(LOG_BYTES, LOG_SHARE * self.journal.state_size):
             self.journal.begin(self.state())
-        return version
+        return version.to_bytes(8, "little")
 
     def state(self) -> bytes:
         """The shard's state, the ledger inside."""

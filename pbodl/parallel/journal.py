@@ -5,10 +5,15 @@ the record is on the disk, so that the death of the machine loses nothing either
 
     folder/00000003.state   the snapshot, written whole and renamed into place
     folder/00000003.log     records since: length, checksum, bytes
+
+One process at a time: whoever restores makes the next log, which only one can do, before it reads; and whoever appends looks, after
+writing and before returning, whether there is a next log. So a process that was taken for dead, and is not, either wrote before
+its successor read, or learns that it has one (`Superseded`).
 """
 
 import os
 import struct
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +24,12 @@ from pbodl.errors import InputError
 HEAD = struct.Struct("<II")  # length, CRC-32
 
 
+class Superseded(Exception):
+    """Another process has this journal now; what was to be written does not count."""
+
+
 class Journal:
-    """The journal in `folder`; `begin` first, on an empty folder, or `restore`."""
+    """The journal in `folder`: `begin` on an empty folder, or `restore` and then `begin`."""
 
     def __init__(self, folder: str | Path, sync: bool = False) -> None:
         self.folder, self.sync = Path(folder), sync
@@ -28,49 +37,54 @@ class Journal:
         self.size = 0  # bytes of records since the snapshot
         self.state_size = 0
         self._log: int | None = None
+        self._claimed = False  # the log is made, and its snapshot is not
 
     def begin(self, state: bytes) -> None:
         """Write a snapshot, and an empty log behind it; what was before is dropped."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        number = max((int(path.stem) for path in self.folder.glob("*.state")), default=0) + 1
-        temporary = self.folder / ".writing"
+        number = self.number if self._claimed else self.number + 1
+        temporary = self.folder / f"{number:08d}.{uuid.uuid4().hex}.writing"
         with temporary.open("wb") as file:
             file.write(HEAD.pack(len(state) & 0xFFFFFFFF, crc32(state)))
             file.write(state)
             file.flush()
             os.fsync(file.fileno())
         # The log is there before the snapshot that it belongs to; renaming the snapshot is the moment of change.
-        self._open(number, fresh=True)
+        if not self._claimed and not self._claim(number):
+            raise Superseded
         temporary.rename(self.folder / f"{number:08d}.state")
         self._sync_folder()
-        for path in self.folder.glob("*.*"):
-            if path.stem.isdigit() and int(path.stem) < number:
-                path.unlink()
-        self.state_size = len(state)
+        for old in sorted(set(self._numbers("*"))):  # the oldest first: see `_superseded`
+            for path in self.folder.glob(f"{old:08d}.*") if old < number else ():
+                path.unlink(missing_ok=True)
+        self._claimed, self.state_size = False, len(state)
 
     def restore(self) -> tuple[bytes, Iterator[bytes]]:
-        """The newest snapshot and the records behind it; a record cut off in the middle was never acknowledged, and is cut away."""
-        numbers = sorted(int(path.stem) for path in self.folder.glob("*.state"))
-        if not numbers:
-            raise InputError(f"{self.folder} holds no snapshot of a shard; is it on a disk that all nodes share?")
-        content = (self.folder / f"{numbers[-1]:08d}.state").read_bytes()
+        """The newest snapshot and the records behind it; a record cut off in the middle was never acknowledged, and is left out."""
+        while not self._claim(max(self._numbers("*"), default=0) + 1):
+            pass
+        while True:
+            newest = max(self._numbers("state"), default=0)
+            if not newest:
+                raise InputError(f"{self.folder} holds no snapshot of a shard; is it on a disk that all nodes share?")
+            try:
+                content = (self.folder / f"{newest:08d}.state").read_bytes()
+                records = self._path(newest).read_bytes()
+                break
+            except FileNotFoundError as error:  # its owner, alive after all, has just replaced it by a newer one
+                if max(self._numbers("state"), default=0) == newest:
+                    raise InputError(f"the snapshot {newest:08d}.state in {self.folder} has lost its log") from error
         length, checksum = HEAD.unpack_from(content)
         state = content[HEAD.size :]
         if len(state) & 0xFFFFFFFF != length or crc32(state) != checksum:
-            raise InputError(f"the snapshot {numbers[-1]:08d}.state in {self.folder} does not match its checksum; it is damaged")
-        self._open(numbers[-1], fresh=False)
-        self.state_size = len(state)
-        records = (self.folder / f"{numbers[-1]:08d}.log").read_bytes()
+            raise InputError(f"the snapshot {newest:08d}.state in {self.folder} does not match its checksum; it is damaged")
         ends = list(_ends(records))
-        self.size = ends[-1] if ends else 0
-        assert self._log is not None
-        os.ftruncate(self._log, self.size)
         starts = [0, *ends[:-1]]
         return state, (records[start + HEAD.size : end] for start, end in zip(starts, ends, strict=False))
 
-    def append(self, record: bytes) -> None:
+    def append(self, record: bytes | bytearray) -> None:
         """Keep a record. If that fails, it is as if it had not been tried."""
-        assert self._log is not None
+        assert self._log is not None and not self._claimed
         content = memoryview(HEAD.pack(len(record), crc32(record)) + record)
         try:
             while content:
@@ -80,6 +94,8 @@ class Journal:
         except OSError:
             os.ftruncate(self._log, self.size)
             raise
+        if self._superseded():
+            raise Superseded
         self.size += HEAD.size + len(record)
 
     def close(self) -> None:
@@ -87,11 +103,27 @@ class Journal:
             os.close(self._log)
             self._log = None
 
-    def _open(self, number: int, fresh: bool) -> None:
+    def _numbers(self, ending: str) -> list[int]:
+        return [int(path.name.partition(".")[0]) for path in self.folder.glob(f"*.{ending}")]
+
+    def _claim(self, number: int) -> bool:
+        """Make a log, unless somebody else did."""
+        try:
+            log = os.open(self._path(number), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        except FileNotFoundError as error:
+            raise InputError(f"there is no folder {self.folder}; is it on a disk that all nodes share?") from error
         self.close()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_TRUNC if fresh else 0)
-        self._log = os.open(self.folder / f"{number:08d}.log", flags, 0o644)
-        self.number, self.size = number, 0
+        self._log, self.number, self.size, self._claimed = log, number, 0, True
+        return True
+
+    def _superseded(self) -> bool:
+        """Whether there is a next log. It may be gone already, behind another one's: then ours went before it."""
+        return self._path(self.number + 1).exists() or not self._path(self.number).exists()
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}.log"
 
     def _sync_folder(self) -> None:
         descriptor = os.open(self.folder, os.O_RDONLY)

@@ -1,8 +1,9 @@
 """A lane: one source of messages, served by one worker process at a time, whoever that is.
 
 A lane's minibatches come in order, two at a time: while one is learned, the message of the one before goes out, and the weights of
-the next are pulled. Messages go out one after the other. If the process dies, its successor gets the unfinished minibatches again, under the same (source, sequence). The
-shards tell with every pull which message of the lane they applied last; so the successor knows, without a memory of its own,
+the next are pulled. Messages go out one after the other. If the process dies, its successor gets the unfinished minibatches again,
+under the same (source, sequence). The shards tell with every pull which message of the lane they applied last; so the successor
+knows, without a memory of its own,
     - that the message before is applied, and that its own may go out;
     - that all shards have this very message: then nothing is left to do but to say so;
     - that some have it: then it learns the minibatch again from what the shards hold now, and sends the message; those that have
@@ -13,20 +14,20 @@ figures; they are left out of them (NaN), and counted.
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.link import Call
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import encode, split
+from pbodl.parallel.packing import Bytes
 from pbodl.parallel.wire import Done, Work, decode_pulled
 from pbodl.parallel.worker import Worker, plan
 
 DEPTH = 2  # minibatches of a lane under way: one is learned, the other's message or weights are on their way
 
-Call = tuple[str, tuple[Any, ...]]  # a method of `DurableShard`, and its arguments
-Ask = Callable[[Sequence[Call]], list[Any]]  # one call to each shard, all at the same time; their answers
+Ask = Callable[[Sequence[Call]], list[Bytes]]  # one call of `DurableShard`'s methods to each shard, all at the same time
 
 
 class Lane:
@@ -42,7 +43,7 @@ class Lane:
     def learn(self, work: Work) -> Done:
         """Learn a minibatch, and have its message applied by all shards."""
         task = plan(work.batch, self._shards)
-        answers = self._ask([("pull", (self.source, task.keys_of(shard).tobytes())) for shard in range(self._shards)])
+        answers = self._ask([("pull", (self.source.encode(), task.keys_of(shard).tobytes())) for shard in range(self._shards)])
         pulled, applied = zip(*map(decode_pulled, answers), strict=True)
         nothing = Done(np.full(len(work.batch), np.nan), pulled[0].predictive_variance, 0)
         if max(self._finished, min(applied)) >= work.sequence:
@@ -58,7 +59,7 @@ class Lane:
                 return nothing  # this call is a repeat of one that has just ended
             versions = self._ask([("push", (part,)) for part in parts])
             self._finish(work.sequence)
-        staleness = max(0, versions[0] - pulled[0].version)
+        staleness = max(0, int.from_bytes(versions[0], "little") - pulled[0].version)
         return nothing._replace(ctr=nothing.ctr if max(applied) >= work.sequence else ctr, staleness=staleness)
 
     def _finish(self, sequence: int) -> None:

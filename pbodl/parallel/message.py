@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 from numpy.typing import NDArray
 
 from pbodl.data.table import Table
 from pbodl.errors import InputError
 from pbodl.kernels.message import add_rows
+from pbodl.parallel.packing import Bytes, pack, unpack
 from pbodl.parallel.weights import Weights
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -122,13 +121,13 @@ def encode(message: Message, half: bool = False) -> bytes:
         for name in DELTAS:
             unit = max(float(np.abs(arrays[name]).max(initial=0.0)), 1e-30) / HALF_LARGEST
             arrays[name], arrays[f"{name}.unit"] = (arrays[name] / unit).astype(np.float16), np.array([unit])
-    return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    return pack(arrays)
 
 
-def decode(content: bytes) -> Message:
+def decode(content: Bytes) -> Message:
     """The message that `encode` made these bytes of."""
     try:
-        arrays: dict[str, Any] = safetensors.numpy.load(content)
+        arrays: dict[str, Any] = unpack(content)
         scalars = dict(zip(SCALARS, arrays.pop("scalars").view(list(SCALARS.items()))[0].item(), strict=True))
         source = arrays.pop("source").tobytes().decode()
         for unit in [name for name in arrays if name.endswith(".unit")]:
@@ -137,7 +136,7 @@ def decode(content: bytes) -> Message:
         ended = {name: arrays.pop(name) for name in list(arrays) if name.startswith("posterior.")}
         posterior = Weights(**{name.removeprefix("posterior."): array for name, array in ended.items()}) if ended else None
         return Message(source=source, **scalars, **arrays, posterior=posterior)
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"these {len(content)} bytes are not a message ({type(error).__name__}: {error})") from error
 
 

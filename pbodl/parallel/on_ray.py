@@ -10,6 +10,7 @@ Local use listens on 127.0.0.1 alone. A cluster is made with `ray start`, outsid
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import socket
 import uuid
@@ -29,12 +30,14 @@ from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.coordinator import Coordinator, schedule_of, source_of
 from pbodl.parallel.durable import DurableShard, write_first
-from pbodl.parallel.lane import DEPTH, Call, Lane
+from pbodl.parallel.lane import DEPTH, Lane
 from pbodl.parallel.ledger import Ledger, check
+from pbodl.parallel.link import TOKEN, Address, Door, Links
 from pbodl.parallel.merge import DEFAULT
+from pbodl.parallel.packing import unpack
 from pbodl.parallel.server import Shard
 from pbodl.parallel.sharding import deal, empty_part, join
-from pbodl.parallel.wire import Done, Work, decode_done, decode_work, encode_done, encode_work, unpack
+from pbodl.parallel.wire import Done, Work, decode_done, decode_work, encode_done, encode_work
 from pbodl.training.online import Run
 
 INLINE = 8 << 20  # bytes: up to this size an argument travels with its call, and not through the object store, which is slower
@@ -60,35 +63,31 @@ class Settings(NamedTuple):
 class ShardActor:
     """A shard in a process of its own; a new process goes on from the journal."""
 
-    def __init__(self, recipe: bytes, number: int, shards: int, folder: str, sync: bool) -> None:
+    def __init__(self, recipe: bytes, number: int, shards: int, folder: str, sync: bool, token: bytes) -> None:
+        import ray
+
         self._shard = DurableShard(empty_part(_model(recipe), shards), number, folder, sync)
+        self._door = Door({"pull": self._shard.pull, "push": self._shard.push}, ray.util.get_node_ip_address(), token)
 
-    def pull(self, source: str, keys: bytes) -> bytes:
-        return self._shard.pull(source, keys)
-
-    def push(self, content: bytes) -> int:
-        return self._shard.push(content)
+    def address(self) -> Address:
+        return self._door.address
 
     def state(self) -> bytes:
-        return self._shard.state()
-
-    def ready(self) -> bool:
-        return True
+        with self._door.lock:
+            return self._shard.state()
 
 
 class LaneActor:
     """A lane in a process of its own, which remembers nothing that the shards do not."""
 
-    def __init__(self, recipe: bytes, source: str, names: Sequence[str], merge: str, half: bool) -> None:
+    def __init__(self, recipe: bytes, source: str, names: Sequence[str], merge: str, half: bool, token: bytes) -> None:
         import ray
 
         # By name: handles among the arguments could be lost with the node that keeps them.
-        shards = [ray.get_actor(name) for name in names]
-
-        def ask(calls: Sequence[Call]) -> list[Any]:
-            return ray.get([getattr(shard, name).remote(*given) for shard, (name, given) in zip(shards, calls, strict=True)])
-
-        self._lane = Lane(_model(recipe), source, len(shards), ask, merge, half)
+        shards: list[Any] = [ray.get_actor(name) for name in names]
+        find: Callable[[int], Any] = lambda number: ray.get(shards[number].address.remote())  # noqa: E731
+        links = Links(len(shards), find, token)
+        self._lane = Lane(_model(recipe), source, len(shards), links.ask, merge, half)
 
     def learn(self, content: bytes) -> bytes:
         return encode_done(self._lane.learn(decode_work(content)))
@@ -127,16 +126,18 @@ class OnRay:
         make_lane: Any = ray.remote(LaneActor)
         # A machine that dies together with this process takes the run back to its last snapshot, whatever was on its disk.
         sync = settings.address is not None
+        token = secrets.token_bytes(TOKEN)
         self.shards, names = [], []
         for shard in deal(model, settings.shards):
             place = folder / str(shard.number)
             write_first(shard, place)
             names.append(f"pbodl-{uuid.uuid4().hex}-shard-{shard.number}")
             made = make_shard.options(name=names[-1], **options)
-            self.shards.append(made.remote(recipe, shard.number, settings.shards, str(place), sync))
+            self.shards.append(made.remote(recipe, shard.number, settings.shards, str(place), sync, token))
         # Twice the threads: after a broken connection Ray repeats calls that are still running.
         make_lane = make_lane.options(max_concurrency=2 * DEPTH, **options)
-        self.lanes = [make_lane.remote(recipe, source_of(n), names, settings.merge, settings.half) for n in range(settings.workers)]
+        rest = names, settings.merge, settings.half, token
+        self.lanes = [make_lane.remote(recipe, source_of(n), *rest) for n in range(settings.workers)]
         self._started(cpus, settings)
         rows = minibatch(settings.workers) if settings.rows is None else settings.rows
         schedule = schedule_of(settings.workers, rows, settings.burn_in)
@@ -147,7 +148,8 @@ class OnRay:
         import ray
 
         try:
-            ray.get([actor.ready.remote() for actor in (*self.lanes, *self.shards)], timeout=PATIENCE)
+            calls = [lane.ready.remote() for lane in self.lanes] + [shard.address.remote() for shard in self.shards]
+            ray.get(calls, timeout=PATIENCE)
         except ray.exceptions.GetTimeoutError as error:
             raise InputError(
                 f"{settings.workers} workers and {settings.shards} shards did not start within {PATIENCE} s; each asks for {cpus} "

@@ -1,23 +1,18 @@
 """What travels between processes beside messages, as bytes: minibatches to workers, weights to workers, results back.
 
-One form for all: named arrays in the layout of safetensors, read back as views. Nothing is pickled, and a
-reader in any language can take it apart.
+One form for all: named arrays (`packing`).
 """
 
-import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
 
 from pbodl.data.arrays import Batch
-from pbodl.errors import InputError
+from pbodl.parallel.packing import Bytes, pack, unpack
 from pbodl.parallel.server import Pulled
 from pbodl.parallel.weights import Weights
 
-DTYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I32": "<i4", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
 PULLED_NUMBERS = ("rows_learned", "clock", "predictive_variance", "version")
 
 
@@ -37,26 +32,6 @@ class Done(NamedTuple):
     staleness: int  # messages of others that shard 0 applied between pull and push
 
 
-def pack(arrays: Mapping[str, NDArray]) -> bytes:
-    """Named arrays as bytes."""
-    return safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in arrays.items()})
-
-
-def unpack(content: bytes) -> dict[str, NDArray]:
-    """The arrays, as views of a copy of the bytes: for arrays that cannot be written the kernels would be compiled anew."""
-    try:
-        start = 8 + int.from_bytes(content[:8], "little")
-        header: dict[str, Any] = json.loads(content[8:start])
-        data = memoryview(bytearray(memoryview(content)[start:]))
-        arrays = {}
-        for name, entry in header.items():
-            first, last = entry["data_offsets"]
-            arrays[name] = np.frombuffer(data[first:last], DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        return arrays
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"these {len(content)} bytes are not packed arrays ({type(error).__name__}: {error})") from error
-
-
 def encode_work(work: Work) -> bytes:
     """Values that are all 1 stay at home: most logs have no others."""
     batch = work.batch
@@ -68,7 +43,7 @@ def encode_work(work: Work) -> bytes:
     return pack(arrays)
 
 
-def decode_work(content: bytes) -> Work:
+def decode_work(content: Bytes) -> Work:
     arrays = unpack(content)
     sequence, workers = arrays.pop("numbers").tolist()
     values = arrays.pop("values", None)
@@ -85,7 +60,7 @@ def encode_pulled(pulled: Pulled, sequence: int) -> bytes:
     return pack(arrays)
 
 
-def decode_pulled(content: bytes) -> tuple[Pulled, int]:
+def decode_pulled(content: Bytes) -> tuple[Pulled, int]:
     arrays = unpack(content)
     sequence, rows_learned, clock, variance, version = arrays.pop("numbers").tolist()
     places, counts = arrays.pop("places"), arrays.pop("counts")
@@ -97,7 +72,7 @@ def encode_done(done: Done) -> bytes:
     return pack({"ctr": done.ctr, "numbers": np.array([done.variance, done.staleness], np.float64)})
 
 
-def decode_done(content: bytes) -> Done:
+def decode_done(content: Bytes) -> Done:
     arrays = unpack(content)
     variance, staleness = arrays["numbers"].tolist()
     return Done(arrays["ctr"], variance, int(staleness))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pbodl.errors import InputError
+from pbodl.parallel.packing import pack, unpack
 from pbodl.parallel.server import Shard
 from pbodl.parallel.wire import (
     Done,
@@ -14,8 +15,6 @@ from pbodl.parallel.wire import (
     encode_done,
     encode_pulled,
     encode_work,
-    pack,
-    unpack,
 )
 from tests.parallel.logs import fm, plain_log, rich_log
 
