@@ -1,8 +1,8 @@
-"""Sockets between lanes and shards: pulls and pushes are too many bytes for an engine's own calls.
+"""Sockets between the reader, lanes and shards: what they say to each other is too much for an engine's own calls.
 
-A `Door` answers calls of some methods, one at a time. `Links` calls those of several doors, and calls again, wherever the door is
-then, until it is answered. So a call may be carried out twice, and must bear it, as those of `DurableShard` do. Where a
-door is, and that it opens again elsewhere when its process died, is the engine's business.
+A `Door` answers calls of some methods. `Links` calls those of several doors, and calls again, wherever the door is
+then, until it is answered. So a call may be carried out twice, and must bear it, as those of `Lane` and `DurableShard` do. Where
+a door is, and that it opens again elsewhere when its process died, is the engine's business.
 
     a call     the method's name and its arguments
     an answer  an error's text (empty: none), and what the method returned
@@ -31,26 +31,23 @@ WATCHFUL = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPC
 
 
 class Door:
-    """Answers calls of `methods` at `address`, a free port of `host`, by threads of its own; one at a time, under `lock`."""
+    """Answers calls of `methods` at `address`, a free port of `host`; every caller has a thread of its own."""
 
     def __init__(self, methods: Mapping[str, Callable[..., Bytes]], host: str, token: bytes) -> None:
         self._methods, self._token = methods, token
-        self.lock = threading.Lock()
-        self._listening = socket.create_server((host, 0), backlog=1024)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listening = socket.create_server((host, 0), family=family, backlog=1024)
         self.address: Address = self._listening.getsockname()[:2]
         threading.Thread(target=self._open, daemon=True).start()
 
-    def close(self) -> None:
-        """Take no new callers."""
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
     def _open(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while True:
+            try:
                 caller, _ = self._listening.accept()
-                threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
+            except OSError:  # no descriptor is left
+                time.sleep(PAUSE)
+                continue
+            threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
 
     def _serve(self, caller: socket.socket) -> None:
         with caller, contextlib.suppress(OSError):
@@ -60,8 +57,7 @@ class Door:
             while True:
                 name, *given = _receive_all(caller)
                 try:
-                    with self.lock:
-                        answer = self._methods[name.decode()](*given)
+                    answer = self._methods[name.decode()](*given)
                 except Superseded:
                     return  # the caller will look for the one that has taken over
                 except Exception as error:
@@ -76,6 +72,7 @@ class Links:
     def __init__(self, doors: int, find: Callable[[int], Address], token: bytes) -> None:
         self._find, self._token = find, token
         self._lock = threading.Lock()
+        self._closed = False
         self._links: list[socket.socket | None] = [None] * doors
 
     def ask(self, calls: Sequence[Call]) -> list[Bytes]:
@@ -83,6 +80,14 @@ class Links:
         with self._lock:
             sent = [self._sent(door, call) for door, call in enumerate(calls)]
             return [self._answer(door, call, under_way) for door, (call, under_way) in enumerate(zip(calls, sent, strict=True))]
+
+    def close(self) -> None:
+        """Give up what is not answered yet."""
+        self._closed = True
+        for link in self._links:
+            if link is not None:
+                with contextlib.suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)
 
     def _sent(self, door: int, call: Call) -> bool:
         name, given = call
@@ -104,8 +109,10 @@ class Links:
                     self._drop(door)
                 else:
                     if error:
-                        raise InputError(f"shard {door} could not {call[0]}: {error.decode()}")
+                        raise InputError(f"{call[0]} failed in another process: {error.decode()}")
                     return answer
+            if self._closed:
+                raise ConnectionError("closed")
             time.sleep(PAUSE)
             under_way = self._sent(door, call)
 

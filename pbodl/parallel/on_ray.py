@@ -1,8 +1,9 @@
-"""Parallel training on Ray: `pbodl train --engine ray`. What moves the bytes, and nothing else.
+"""Parallel training on Ray: `pbodl train --engine ray`. Where the processes are, and nothing else.
 
 Shards (`durable`) and lanes (`lane`) are actors, the coordinator (`coordinator`) is in the process that reads the log. Ray
-places the actors by the CPUs they ask for, starts them anew when their process or node dies, and calls again what had not returned;
-(source, sequence) makes of these repeated calls an effect that happens once.
+places the actors by the CPUs they ask for, starts them anew when their process or node dies, and knows their addresses.
+They talk over sockets of their own (`link`), which call again what was not answered; (source, sequence) makes of these repeated
+calls an effect that happens once.
 
 Local use listens on 127.0.0.1 alone. A cluster is made with `ray start`, outside of this program: docs/scaling.md.
 """
@@ -13,6 +14,7 @@ import os
 import secrets
 import shutil
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -28,19 +30,19 @@ from pbodl.errors import InputError
 from pbodl.models.clock import Duration
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.carrier import LinkCarrier
 from pbodl.parallel.coordinator import Coordinator, schedule_of, source_of
 from pbodl.parallel.durable import DurableShard, write_first
 from pbodl.parallel.lane import DEPTH, Lane
 from pbodl.parallel.ledger import Ledger, check
 from pbodl.parallel.link import TOKEN, Address, Door, Links
 from pbodl.parallel.merge import DEFAULT
-from pbodl.parallel.packing import unpack
+from pbodl.parallel.packing import Bytes, unpack
 from pbodl.parallel.server import Shard
 from pbodl.parallel.sharding import deal, empty_part, join
-from pbodl.parallel.wire import Done, Work, decode_done, decode_work, encode_done, encode_work
+from pbodl.parallel.wire import decode_work, encode_done
 from pbodl.training.online import Run
 
-INLINE = 8 << 20  # bytes: up to this size an argument travels with its call, and not through the object store, which is slower
 # Half of the cluster's CPUs are asked for, at most one per actor: what half of the nodes held finds room on the others.
 ASKED = 0.5
 PATIENCE = 180  # seconds for all actors to start
@@ -67,14 +69,23 @@ class ShardActor:
         import ray
 
         self._shard = DurableShard(empty_part(_model(recipe), shards), number, folder, sync)
-        self._door = Door({"pull": self._shard.pull, "push": self._shard.push}, ray.util.get_node_ip_address(), token)
+        self._lock = threading.Lock()
+        self._door = Door({"pull": self._pull, "push": self._push}, ray.util.get_node_ip_address(), token)
 
     def address(self) -> Address:
         return self._door.address
 
     def state(self) -> bytes:
-        with self._door.lock:
+        with self._lock:
             return self._shard.state()
+
+    def _pull(self, source: Bytes, keys: Bytes) -> Bytes:
+        with self._lock:
+            return self._shard.pull(source, keys)
+
+    def _push(self, content: Bytes) -> Bytes:
+        with self._lock:
+            return self._shard.push(content)
 
 
 class LaneActor:
@@ -88,28 +99,13 @@ class LaneActor:
         find: Callable[[int], Any] = lambda number: ray.get(shards[number].address.remote())  # noqa: E731
         links = Links(len(shards), find, token)
         self._lane = Lane(_model(recipe), source, len(shards), links.ask, merge, half)
+        self._door = Door({"learn": self._learn}, ray.util.get_node_ip_address(), token)
 
-    def learn(self, content: bytes) -> bytes:
+    def address(self) -> Address:
+        return self._door.address
+
+    def _learn(self, content: Bytes) -> Bytes:
         return encode_done(self._lane.learn(decode_work(content)))
-
-    def ready(self) -> bool:
-        return True
-
-
-class RayCarrier:
-    """Brings work to the lanes' actors."""
-
-    def __init__(self, lanes: Sequence[Any]) -> None:
-        self._lanes = lanes
-
-    def send(self, lane: int, work: Work) -> Any:
-        return self._lanes[lane].learn.remote(encode_work(work))
-
-    def wait(self, tickets: list[Any]) -> tuple[Any, Done]:
-        import ray
-
-        ready, _ = ray.wait(tickets, num_returns=1)
-        return ready[0], decode_done(_get(ready[0]))
 
 
 class OnRay:
@@ -134,22 +130,21 @@ class OnRay:
             names.append(f"pbodl-{uuid.uuid4().hex}-shard-{shard.number}")
             made = make_shard.options(name=names[-1], **options)
             self.shards.append(made.remote(recipe, shard.number, settings.shards, str(place), sync, token))
-        # Twice the threads: after a broken connection Ray repeats calls that are still running.
-        make_lane = make_lane.options(max_concurrency=2 * DEPTH, **options)
+        make_lane = make_lane.options(**options)
         rest = names, settings.merge, settings.half, token
         self.lanes = [make_lane.remote(recipe, source_of(n), *rest) for n in range(settings.workers)]
         self._started(cpus, settings)
         rows = minibatch(settings.workers) if settings.rows is None else settings.rows
         schedule = schedule_of(settings.workers, rows, settings.burn_in)
-        self.coordinator = Coordinator(RayCarrier(self.lanes), schedule, settings.workers, model.rows_learned)
+        self.carrier = LinkCarrier(settings.workers, lambda lane: _get(self.lanes[lane].address.remote()), token)
+        self.coordinator = Coordinator(self.carrier, schedule, settings.workers, model.rows_learned)
 
     def _started(self, cpus: float, settings: Settings) -> None:
         """Wait for all actors."""
         import ray
 
         try:
-            calls = [lane.ready.remote() for lane in self.lanes] + [shard.address.remote() for shard in self.shards]
-            ray.get(calls, timeout=PATIENCE)
+            ray.get([actor.address.remote() for actor in (*self.lanes, *self.shards)], timeout=PATIENCE)
         except ray.exceptions.GetTimeoutError as error:
             raise InputError(
                 f"{settings.workers} workers and {settings.shards} shards did not start within {PATIENCE} s; each asks for {cpus} "
@@ -209,6 +204,7 @@ def ray_for(settings: Settings) -> Callable[[Run], contextlib.AbstractContextMan
             try:
                 yield learner
             finally:
+                learner.carrier.close()
                 _stop([*learner.lanes, *learner.shards])
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -232,7 +228,6 @@ def _connected(address: str | None) -> Iterator[None]:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
-        options["_system_config"] = {"max_direct_call_object_size": INLINE}
     try:
         ray.init(address=address or "local", **options)
     except (ConnectionError, ValueError) as error:
