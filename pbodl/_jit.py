@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numba
-import numba.extending
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.cpu import CPUTargetOptions
 from numba.core.options import TargetOptions
+from numba.extending import intrinsic, overload
+from numba.np.arrayobj import make_array
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 
@@ -90,10 +91,10 @@ def prefetch(array: Any, row: Any) -> None:
     """Ask for the start of array[row], which is needed soon: waiting for memory then overlaps with arithmetic."""
 
 
-@numba.extending.intrinsic
+@intrinsic
 def _prefetch(_: Any, array: Any, row: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        view = make_array(signature.args[0])(context, builder, arguments[0])
         byte, flag, size = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
         step = builder.extract_value(view.strides, 0)
         place = builder.gep(builder.bitcast(view.data, byte), [builder.mul(builder.zext(arguments[1], size), step)])
@@ -105,6 +106,17 @@ def _prefetch(_: Any, array: Any, row: Any) -> Any:
     return types.void(array, types.uint32), generate
 
 
-@numba.extending.overload(prefetch)
+@overload(prefetch)
 def _compiled_prefetch(array, row):  # Numba compares its signature with the lambda's
     return lambda array, row: _prefetch(array, row)
+
+
+@intrinsic
+def fetch_add(context, counter, amount):
+    """counter[0] += amount in one step, whatever other threads do, and what it was before; an array of int64. For compiled code."""
+
+    def generate(context, builder, signature, arguments):
+        array = make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.atomic_rmw("add", array.data, arguments[1], "monotonic")
+
+    return types.int64(counter, types.int64), generate

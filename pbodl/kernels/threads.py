@@ -9,7 +9,7 @@ anew, everybody's deltas included. Nothing of the dense weights is lost, and no 
 
 import numpy as np
 
-from pbodl._jit import jit
+from pbodl._jit import fetch_add, jit
 from pbodl.gaussian import Gaussian, divide, natural
 from pbodl.kernels.embedding import Features
 from pbodl.kernels.message import LEAST_SHARE
@@ -53,12 +53,18 @@ def add_delta(m0, v0, m1, v1, shape, share, delta):
 
 @jit
 def learn_blocks(
-    first, step, own, share, base, deltas, rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean,
+    taken, blocks, own, share, base, deltas, rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean,
     variance, rejected,
 ):  # fmt: skip
-    """Thread `own` learns blocks first, first + step, ...; `dense` is its copy. MODIFIES: deltas[own]; and as `learn_batch`."""
+    """Thread `own` learns the next block that nobody has taken, until `blocks` are; `dense` is its copy.
+
+    Not every second block: a thread whose core has other work would keep the others waiting at the end.
+    MODIFIES: taken[0], deltas[own]; and as `learn_batch`.
+    """
     m0, v0 = np.empty_like(dense.mean), np.empty_like(dense.variance)
-    for begin in range(first * BLOCK, len(clicks), step * BLOCK):
+    block = fetch_add(taken, 1)
+    while block < blocks:
+        begin = block * BLOCK
         end = min(begin + BLOCK, len(clicks))
         gather_dense(base, deltas, shape, dense.prior_variance, dense.mean, dense.variance)
         m0[:], v0[:] = dense.mean, dense.variance
@@ -68,3 +74,4 @@ def learn_blocks(
             mean[begin:end], variance[begin:end], rejected,
         )  # fmt: skip
         add_delta(m0, v0, dense.mean, dense.variance, shape, share, deltas[own])
+        block = fetch_add(taken, 1)

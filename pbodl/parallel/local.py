@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import Features
@@ -83,18 +84,18 @@ class Threads:
         counts = np.zeros((active, len(rejected)), np.int64)
         share = 1.0 if self.merge == "add" else 1.0 / active
 
-        def work(thread: int, first: int, step: int) -> None:
+        def work(thread: int, taken: NDArray[np.int64], blocks: int) -> None:
             learn_blocks(
-                first, step, thread, share, base, deltas, rows, copies[thread], shape, features, clicks, powers, clock, prior,
+                taken, blocks, thread, share, base, deltas, rows, copies[thread], shape, features, clicks, powers, clock, prior,
                 forgetting, *others, counts[thread],
             )  # fmt: skip
 
         blocks = -(-len(clicks) // BLOCK)
         if self.in_turns:
             for block in range(blocks):
-                work(block % active, block, blocks)
+                work(block % active, np.array([block]), block + 1)
         else:
-            list(self._pool.map(work, range(active), range(active), [active] * active))
+            list(self._pool.map(work, range(active), [np.zeros(1, np.int64)] * active, [blocks] * active))
         gather_dense(base, deltas, shape, dense.prior_variance, dense.mean, dense.variance)
         dense.level[0] = np.mean([copy.level[0] for copy in copies])
         rejected += counts.sum(axis=0)
