@@ -33,8 +33,7 @@ def nodes():
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listen on 127.0.0.1
     from ray.cluster_utils import Cluster
 
-    inline = {"max_direct_call_object_size": 8 << 20}
-    head = {"num_cpus": 2, "_system_config": {**QUICK, **inline}}
+    head = {"num_cpus": 2, "_system_config": QUICK}
     cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)  # its hooks want the main thread
     for _ in range(2):
         cluster.add_node(num_cpus=2)
