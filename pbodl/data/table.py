@@ -59,6 +59,16 @@ def _insert(slots, row_keys, size, limit, keys, start, stop, rows):
 
 
 @jit
+def _first_places(rows, old_size, places):
+    """Rows from `old_size` on are numbered as they first come: so the next number is its first place. MODIFIES: places."""
+    wanted = old_size
+    for i in range(rows.shape[0]):
+        if rows[i] == wanted:
+            places[wanted - old_size] = i
+            wanted += 1
+
+
+@jit
 def _index(slots, row_keys, size):
     """Enter rows 0 to size. Returns a row whose key stands there already, or -1. MODIFIES: slots."""
     mask = np.uint64(slots.shape[0] - 1)
@@ -199,6 +209,12 @@ class Table:
         self._last_seen[old_size : self.size] = 0.0
         self._count[old_size : self.size] = 0
         return rows
+
+    def first_places(self, rows: NDArray[np.int32], old_size: int) -> NDArray[np.int64]:
+        """Where each row from `old_size` on, all made by the `insert` that gave `rows`, first stands among them."""
+        places = np.empty(self.size - old_size, dtype=np.int64)
+        _first_places(rows, old_size, places)
+        return places
 
     def insert_samples(
         self, keys: NDArray[np.uint64], indptr: NDArray[np.int64], start: int

@@ -228,10 +228,9 @@ class DeepProbit(Model):
         table = self.table
         if table.size == old_size:
             return
-        new = np.flatnonzero(rows >= old_size)[::-1]  # backwards, so that a row's first sample is written last
-        place = batch.indptr[start] + new
-        table.field[rows[new]] = batch.fields[place]
-        table.last_seen[rows[new]] = clock[np.searchsorted(batch.indptr, place, side="right") - 1]
+        place = batch.indptr[start] + table.first_places(rows, old_size)
+        table.field[old_size:] = batch.fields[place]
+        table.last_seen[old_size:] = clock[np.searchsorted(batch.indptr, place, side="right") - 1]
         with np.errstate(over="ignore"):
             initialise_rows(self.rows(), table.keys[old_size:], table.field[old_size:], old_size, self.row_prior)
 

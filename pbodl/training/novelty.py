@@ -38,9 +38,8 @@ class FirstSeen:
         """Seconds since each sample's ad first came by, 0 for the first time; infinite while the stream is not a day old."""
         # Several features of that field (a list) or none would not tell which ad it was: such samples count as old.
         ages = np.full(len(batch), np.inf)
-        owners = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
-        mine = batch.fields == self._field
-        if mine.sum() != len(batch) or not np.array_equal(owners[mine], np.arange(len(batch))):
+        mine = np.flatnonzero(batch.fields == self._field)
+        if len(mine) != len(batch) or (mine < batch.indptr[:-1]).any() or (mine >= batch.indptr[1:]).any():
             return ages
         table, times = self._table, batch.times
         old_size = table.size

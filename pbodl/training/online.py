@@ -7,6 +7,7 @@ and resumed ends with the same bits as one that never stopped.
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -32,10 +33,10 @@ class Chunk(NamedTuple):
 
 
 class Status(NamedTuple):
-    """How far a run is; given to `watch` after every chunk."""
+    """How far a run is; given to `watch` after every chunk, and at the end."""
 
     rows: int
-    figures: Figures
+    figures: Figures  # between the first chunk and the end, they lack the last chunk: it is counted while the next one is learned
 
 
 class Learner(Protocol):
@@ -100,31 +101,44 @@ class Run:
         """
         saved_at = time.monotonic()
         whole = True
-        try:
-            for chunk in chunks:
-                whole = False
-                self._learn(chunk.batch)
-                self.position, whole = chunk.position, True
-                if watch(Status(self.rows, self.tracker.overall())):
-                    return True
-                if time.monotonic() - saved_at > self.config.training.snapshot_every:
+        counted: Future[Figures] | None = None  # of the last chunk
+        with ThreadPoolExecutor(1, "pbodl-figures") as counting:
+            try:
+                for chunk in chunks:
+                    whole = False
+                    before, counted = counted, counting.submit(self._count, *self._learn(chunk.batch))
+                    status = Status(self.rows, (before or counted).result())
+                    self.position, whole = chunk.position, True
+                    if watch(status):
+                        return True
+                    if time.monotonic() - saved_at > self.config.training.snapshot_every:
+                        counted.result()
+                        self.save()
+                        saved_at = time.monotonic()
+                if counted is not None:
+                    watch(Status(self.rows, counted.result()))
+                self._fit()
+                return False
+            finally:
+                if whole and self.rows != self._saved_rows and self.position is not None:
+                    if counted is not None:
+                        counted.result()
                     self.save()
-                    saved_at = time.monotonic()
-            self._fit()
-            return False
-        finally:
-            if whole and self.rows != self._saved_rows and self.position is not None:
-                self.save()
 
-    def _learn(self, batch: Batch) -> None:
+    def _learn(self, batch: Batch) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
         learn = self.model.learn if self.learner is None else self.learner.learn
-        kept, predicted, weights = learn_rows(self.model, batch, self.rows, learn)
+        learned = learn_rows(self.model, batch, self.rows, learn)
         self.rows += len(batch)
+        return learned
+
+    def _count(self, kept: Batch, predicted: NDArray[np.float64], weights: NDArray[np.float64]) -> Figures:
+        """Count rows that were learned: in a thread beside the learning, since that leaves a core for it, now and then."""
         known = ~np.isnan(predicted)
         if not known.all():
             kept, predicted, weights = selected(kept, known), predicted[known], weights[known]
         if len(kept):
             self.tracker.add(kept, predicted, weights)
+        return self.tracker.overall()
 
     def _fit(self) -> None:
         """A model that only gathers rows while it learns is fitted to them at the end of the log."""

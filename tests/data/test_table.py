@@ -196,3 +196,13 @@ def test_evict_wants_a_score_for_every_row():
     for scores in (np.zeros(3), np.array([0.0, np.nan])):
         with pytest.raises(ValueError, match="one score"):
             table.evict(scores, 1)
+
+
+@given(KEYS, KEYS)
+@settings(max_examples=50)
+def test_first_places_of_new_rows(before, keys):
+    table = Table({})
+    table.insert(as_keys(before))
+    old_size = table.size
+    rows = table.insert(as_keys(keys))
+    assert table.first_places(rows, old_size).tolist() == [keys.index(key) for key in table.keys[old_size:].tolist()]

@@ -55,6 +55,18 @@ def test_threads_are_as_good_as_sequential():
     assert all(np.isfinite(array).all() for array in model.state().values() if array.dtype.kind == "f")
 
 
+def test_threads_learn_every_row_once():
+    rows = [{"user": n, "ad": -n, "site": f"s{n}", "click": n % 2} for n in range(5000)]
+    schema = pbodl.Schema(label="click", fields=[pbodl.Field(name) for name in ("user", "ad", "site")])
+    model = pbodl.FMMLP(schema, dim=2, hidden=(4,))
+    learn_with_threads(model, 4)
+    model.kernel.seen = 10**6
+    ctr = model.learn(rows)
+    # No two rows share a feature, so that no update can be lost.
+    assert (model.table.count == 1).all() and model.table.size == 15_000
+    assert ((ctr > 0) & (ctr < 1)).all()
+
+
 def test_every_kind_of_model_and_column():
     batch = rich_log(4000)
     for kind in (pbodl.DeepProbit, pbodl.SparseMLP, pbodl.FMMLP, pbodl.FFMMLP):
