@@ -3,7 +3,7 @@
 Three models take turns, chunk by chunk: `cluster` pulls, learns, pushes and merges in one process and thread; `ray` does so with
 processes and messages, the next pull under way while a minibatch is learned; `threads` shares memory. The wall clock says what a
 worker loses by Ray: with one worker (the default), both have one core for learning. CPU seconds are those of all processes, Ray's
-own included. Also: what the journal costs with and without fsync.
+own included. Also: what the journal costs with and without fsync, and what a call costs.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from benchmarks.workload import make_workload
 from pbodl.parallel.cluster import Cluster
 from pbodl.parallel.journal import Journal
 from pbodl.parallel.lane import DEPTH
+from pbodl.parallel.link import TOKEN, Address, Door, Links
 from pbodl.parallel.local import learn_with_threads
 from pbodl.parallel.on_ray import Settings, ray_for
 from pbodl.parallel.schedule import Round, Schedule
@@ -94,29 +95,44 @@ def journal(record: int = 560_000, records: int = 100) -> None:
 
 
 def calls(sizes: tuple[int, ...] = (1_000, 600_000), laps: int = 200) -> None:
-    """CPU seconds of a call between two actors, at both ends."""
+    """CPU seconds of a call between two actors, at both ends: over the sockets that pulls and pushes take, and by Ray itself."""
     import ray
 
+    token = bytes(TOKEN)
+
     class Answer:
-        def push(self, content: bytes) -> int:
-            return len(content)
+        def __init__(self) -> None:
+            self._door = Door({"push": self.push}, "127.0.0.1", token)
+
+        def push(self, content: bytes) -> bytes:
+            return len(content).to_bytes(8, "little")
+
+        def address(self) -> Address:
+            return self._door.address
 
         def cpu(self) -> float:
             return time.process_time()
 
     class Ask:
-        def run(self, other: Any, size: int) -> tuple[float, float]:
+        def run(self, other: Any, size: int, linked: bool) -> tuple[float, float]:
             content = b"a" * size
-            before, began = ray.get(other.cpu.remote()), time.process_time()
+            address: Any = ray.get(other.address.remote())
+            links = Links(1, lambda _: address, token)
+            before: Any = ray.get(other.cpu.remote())
+            began = time.process_time()
             for _ in range(laps):
-                ray.get(other.push.remote(content))
-            return (time.process_time() - began) / laps, (ray.get(other.cpu.remote()) - before) / laps
+                links.ask([("push", (content,))]) if linked else ray.get(other.push.remote(content))
+            spent = time.process_time() - began
+            after: Any = ray.get(other.cpu.remote())
+            return spent / laps, (after - before) / laps
 
     other, one = (ray.remote(num_cpus=0.1)(kind).remote() for kind in (Answer, Ask))
-    for size in sizes:
-        ray.get(one.run.remote(other, size))
-        asking, answering = ray.get(one.run.remote(other, size))
-        print(f"a call with {size / 1e3:.0f} kB: {1e3 * asking:.2f} ms of CPU at the caller, {1e3 * answering:.2f} at the callee")
+    for linked, way in ((True, "over a socket"), (False, "by Ray")):
+        for size in sizes:
+            ray.get(one.run.remote(other, size, linked))
+            asking, answering = ray.get(one.run.remote(other, size, linked))
+            ends = f"{1e3 * asking:.2f} ms of CPU at the caller, {1e3 * answering:.2f} at the callee"
+            print(f"a call with {size / 1e3:.0f} kB {way}: {ends}")
     for actor in (one, other):
         ray.kill(actor)
 

@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--minibatch", type=int, default=1024)
     parser.add_argument("--latency", type=float, default=200.0, help="µs, one way")
     parser.add_argument("--gigabits", type=float, default=10.0)
-    parser.add_argument("--carry", type=float, default=500.0, help="µs of CPU that the engine takes for a call, on either side")
+    parser.add_argument("--carry", type=float, default=100.0, help="µs of CPU that carrying a call takes, on either side")
     parser.add_argument("--free-reading", action="store_true", help="many readers: leave the reader out")
     parser.add_argument("--accuracy", type=int, metavar="ROWS", help="learn so many rows with 1 to 64 workers instead")
     options = parser.parse_args()

@@ -31,7 +31,7 @@ class Costs(NamedTuple):
     encode: Cost
     pull: Cost  # at the shards, all together
     push: Cost  # at the shards, decoding included
-    carry: float  # CPU seconds of the engine for one call, on either side
+    carry: float  # CPU seconds to carry one call, on either side
     bytes_row: float  # of a message; a pull is about as large
 
 
