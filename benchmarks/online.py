@@ -1,60 +1,37 @@
-"""How fast a stream is learned, beside a file of the same rows; a day of traffic, replayed; and how often the watchdog errs.
+"""How fast a stream is learned, beside a file of the same rows; a day of traffic, replayed; the watchdog; and how fresh CTRs are.
 
     python -m benchmarks.online rate --rows 300000      Redis -> joined -> learned -> published, against training from a file
     python -m benchmarks.online day --rows 2000000      24 hours of events through Redis: rate and memory on the way
-    python -m benchmarks.online watch --rows 10000000   ordinary events: how many alarms the watchdog raises
+    python -m benchmarks.online watch --rows 1720000 --seeds 21 22 23 24 25     ordinary events: alarms of the watchdog
+    python -m benchmarks.online faults --seeds 31 32 33                         labels inverted, fields missing: how soon it sees it
+    python -m benchmarks.online fresh --trials 50       from a click in the broker to a served CTR: real processes
 
-`rate` and `day` start a Redis server of their own. The two ways of `rate` take turns, the first round does not count, and times are
-those of whole runs without the program's start.
+All but `watch` and `faults` start a Redis server of their own. The two ways of `rate` take turns, the first round does not count,
+and times are those of whole runs without the program's start.
 """
 
 import argparse
 import itertools
-import shutil
-import socket
 import statistics
-import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
+from benchmarks.broker import redis_server
+from benchmarks.fresh import fresh
 from benchmarks.stopwatch import Stopwatch, peak, resident
+from benchmarks.watch import faults, ordinary
 from pbodl.data.synthetic import World
-from pbodl.streaming.events import Decoder
-from pbodl.streaming.learner import Learner, StreamOptions
+from pbodl.streaming.learner import StreamOptions
 from pbodl.streaming.redis_stream import RedisSink
 from pbodl.streaming.replay import DelayedClicks
 from pbodl.streaming.service import Options, online
-from pbodl.streaming.source import Position
 from pbodl.training.config import Config, check_config
 from pbodl.training.session import train
 
 PACK = 500
-
-
-@contextmanager
-def redis_server(folder: Path) -> Iterator[str]:
-    """The address of a durable server of our own."""
-    program = shutil.which("redis-server")
-    if program is None:
-        raise SystemExit("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--appendonly", "yes", "--save", "", "--dir", str(folder)],
-        stdout=subprocess.DEVNULL,
-    )
-    time.sleep(1.0)
-    try:
-        yield f"redis://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def settings(world: World) -> Config:
@@ -110,10 +87,10 @@ def day(rows: int) -> None:
     events = DelayedClicks(world.schema, 60.0, world.seed).events(world.batches())
     with tempfile.TemporaryDirectory() as name, redis_server(Path(name)) as server:
         sink = RedisSink(f"{server}/events", PACK)
-        out, stream = Path(name) / "run", StreamOptions(capacity=rows // 20)
+        out, stream = Path(name) / "run", StreamOptions(capacity=50_000)
         options = Options(f"{server}/events", out, stream, publish=f"{name}/model", until_end=True)
-        for sitting in range(1, 13):
-            some = list(itertools.islice(events, rows // 10))
+        peaks = []
+        while some := list(itertools.islice(events, 100_000)):
             for first in range(0, len(some), 20 * PACK):
                 sink.send(some[first : first + 20 * PACK])
             count = len(some)
@@ -122,47 +99,45 @@ def day(rows: int) -> None:
             with Stopwatch() as watch:
                 figures = online(config, options)
             sink.client.xtrim("events", maxlen=0, approximate=False)
+            peaks.append(peak() / 2**20)
             print(
-                f"sitting {sitting}: {count / watch.seconds:,.0f} events/s, peak memory {peak() / 2**20:,.0f} MB, "
-                f"{figures['features']:,} features, {figures['remembered']:,} impressions remembered, hurried "
-                f"{figures['hurried']:,}, forgotten {figures['forgotten']:,}, log loss {figures['log_loss']:.4f}",
+                f"{figures['events']:,} events, {figures['watermark'] % 86400 / 3600:.1f} h: {count / watch.seconds:,.0f} "
+                f"events/s, peak memory {peaks[-1]:,.0f} MB, {figures['features']:,} features, {figures['evicted']:,} evicted, "
+                f"{figures['remembered']:,} impressions remembered, hurried {figures['hurried']:,}, log loss "
+                f"{figures['log_loss']:.4f}",
                 flush=True,
             )
+        tell_slope(peaks, figures["events"])
 
 
-def watch(rows: int) -> None:
-    """Alarms on ordinary events, straight into the learner."""
-    world = World(seed=1, days=10, rows=rows)
-    alarms = learned = 0
-    with tempfile.TemporaryDirectory() as name:
-        learner = Learner.start(settings(world), name, StreamOptions(), Position())
-        decoder, chunk = Decoder(world.schema), []
-        for event in DelayedClicks(world.schema, 60.0, world.seed).events(world.batches()):
-            chunk.append(event)
-            if len(chunk) == 20_000:
-                learner.take(decoder.decode([msgspec.msgpack.encode(chunk)]), Position())
-                chunk = []
-                if learner.watchdog.alarms > alarms:
-                    print(f"after {learner.events:,} events: {learner.watchdog.held}", flush=True)
-                    alarms = learner.watchdog.alarms
-                    learner.watchdog.release()
-        learned = learner.model.rows_learned
-    stretches = learner.watchdog.stretches
-    print(f"{alarms} alarms in {learner.events:,} ordinary events, {stretches:,} stretches ({learned:,} rows learned)")
+def tell_slope(peaks: list[float], events: int) -> None:
+    """By how much memory grows after a third of the way, with its standard error."""
+    rest = np.array(peaks[len(peaks) // 3 :])
+    millions = np.linspace(events / len(peaks), events, len(peaks))[len(peaks) // 3 :] / 1e6
+    (slope, _), covariance = np.polyfit(millions, rest, 1, cov=True)
+    error = covariance[0, 0] ** 0.5
+    print(f"after a third: {rest.min():,.0f} to {rest.max():,.0f} MB; slope {slope:+.2f} ± {error:.2f} MB per 1M events")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rate", "day", "watch"])
+    parser.add_argument("what", choices=["rate", "day", "watch", "faults", "fresh"])
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    if options.what == "rate":
-        rate(options.rows, options.rounds)
-    elif options.what == "day":
-        day(options.rows)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--negative-rate", type=float, default=1.0, help="of watch")
+    parser.add_argument("--trials", type=int, default=50)
+    given = parser.parse_args()
+    if given.what == "rate":
+        rate(given.rows, given.rounds)
+    elif given.what == "day":
+        day(given.rows)
+    elif given.what == "watch":
+        ordinary(given.seeds, given.rows, given.negative_rate)
+    elif given.what == "faults":
+        faults(given.seeds)
     else:
-        watch(options.rows)
+        fresh(given.trials)
 
 
 if __name__ == "__main__":

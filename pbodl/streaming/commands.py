@@ -31,6 +31,7 @@ def online(
     changes: Annotated[list[str], typer.Option("--set", help="Change one key of the configuration: --set model.dim=8.")] = [],  # noqa: B006
     window: Annotated[str, typer.Option(help="How long an impression waits for its click.")] = "10m",
     late: Annotated[str, typer.Option(help="How long after that a late click still finds it.")] = "1h",
+    settle: Annotated[str, typer.Option(help="Non-clicks in-step with clicks, or at-end of their window.")] = "in-step",
     join_capacity: Annotated[int, typer.Option(help="Most impressions to remember.")] = 1_000_000,
     publish: Annotated[str | None, typer.Option(help="The model folder that servers follow.")] = None,
     publish_every: Annotated[float, typer.Option(help="Seconds between publications.")] = 2.0,
@@ -50,9 +51,10 @@ def online(
     """Learn from a live stream: impressions joined with their late clicks, each learned exactly once, and published."""
     if begin not in ("start", "end"):
         raise InputError(f"--begin is {begin!r}; allowed are 'start' and 'end'")
+    join = StreamOptions(window, late, join_capacity, on_alarm, settle)
     options = Options(
-        source, out, StreamOptions(window, late, join_capacity, on_alarm), workers, merge, publish, publish_every, tuple(burn_in),
-        begin, until_end, parse_speed(speed), accept_gap, release, dead_letters, metrics_port,
+        source, out, join, workers, merge, publish, publish_every, tuple(burn_in), begin, until_end, parse_speed(speed), accept_gap,
+        release, dead_letters, metrics_port,
     )  # fmt: skip
     settings = _settings(config, preset, out, [*changes, *([] if model is None else [f"model.kind={model}"])])
     try:

@@ -5,6 +5,10 @@ negative. A click after that is *late*: its impression was learned as negative, 
 -1, which divides its message out again, and then the positive (docs/online.md has the derivation). So is one whose negative was not
 sampled, but for the division.
 
+Clicks at once and non-clicks a window later would teach that whatever is new, an ad or an hour, is always clicked. So non-clicks go
+*in step*: with each click, waiting impressions beside it are settled, as many as there are to a click. Of the impressions of any
+age, then, the same share of the clicks and of the non-clicks is learned. One that is clicked after all is corrected as a late one.
+
 Time is the events' own. The *watermark* is the latest time so far; an impression's window ends when the watermark has moved on by
 the window since it came. So neither the size of the reads nor the wall clock changes what comes out: a replay gives the same rows.
 
@@ -47,21 +51,22 @@ class Join:
     capacity  most impressions to remember: the oldest is settled early (`hurried`) or forgotten (`forgotten`) for a new one
     rate      share of negatives to put out
     leap      seconds by which an event may be ahead of all others; further on it is dropped (`strays`), unless ten in a row are
+    in_step   settle non-clicks in step with clicks, not only at their window's end
     """
 
     def __init__(
         self, schema: Schema, window: float = 600.0, late: float = 3600.0, capacity: int = 1_000_000, rate: float = 1.0,
-        seed: int = 0, leap: float = 86400.0,
+        seed: int = 0, leap: float = 86400.0, in_step: bool = False,
     ) -> None:  # fmt: skip
         for name, value, least in (("window", window, 0.0), ("late", late, 0.0), ("join capacity", capacity, 1)):
             if not value >= least:
                 raise InputError(f"the {name} is {value}; it must be at least {least:g}")
-        self.rules = Rules(float(window), float(late), float(leap), np.uint64(seed), float(rate))
+        self.rules = Rules(float(window), float(late), float(leap), np.uint64(seed), float(rate), in_step)
         self.rows = WaitingRows(schema)
         self.counters = np.zeros(len(COUNTERS), np.int64)
         self._capacity = capacity
         self._waiting, self._early = empty_ring(capacity), empty_ring(max(capacity // 16, 16))
-        self._clock = Clock(np.zeros(2), np.array([0, 1, 0]))
+        self._clock = Clock(np.zeros(2), np.zeros(3), np.array([0, 1, 0]))
 
     def add(self, events: Events) -> Joined:
         """Take events in, in their order; returns what is to be learned now."""
@@ -86,9 +91,10 @@ class Join:
                 size = decide(self._waiting, self.rules, self.counters, numbers, roles, size)
         return self._put_out(numbers[:size], roles[:size])
 
-    def skip_holding(self) -> None:
-        """The model knows negatives already: clicks need not wait for the first window to pass."""
+    def skip_holding(self, clicks: float = 0.0, others: float = 0.0) -> None:
+        """The model knows so many clicks and non-clicks already: clicks need not wait for the first window to pass."""
         self._clock.flags[1] = 0
+        self._clock.known[:2] = clicks, others
 
     def _put_out(self, numbers: NDArray[np.int64], roles: NDArray[np.int8]) -> Joined:
         batch = self.rows.take(numbers)
@@ -117,14 +123,14 @@ class Join:
 
     def _unsettled(self) -> int:
         count = dict(zip(COUNTERS, self.counters.tolist(), strict=True))
-        # A late one was settled twice.
-        settled = count["positives"] + count["negatives"] + count["unsampled"] - count["joined"] - count["late"]
+        # A corrected one was settled twice.
+        settled = count["positives"] + count["negatives"] + count["unsampled"] - count["joined"] - count["corrected"]
         return count["impressions"] - count["duplicate_impressions"] - settled
 
     def state(self) -> dict[str, NDArray]:
         """What it needs to go on, as arrays."""
         arrays = self.rows.state() | {"counters": self.counters.copy(), "times": self._clock.times.copy()}
-        arrays["flags"] = self._clock.flags.copy()
+        arrays |= {"flags": self._clock.flags.copy(), "known": self._clock.known.copy()}
         for name, ring in (("waiting", self._waiting), ("early", self._early)):
             arrays |= {f"{name}.{key}": array for key, array in self._entries(ring).items()}
             arrays[f"{name}.marks"] = ring.marks.copy()
@@ -134,7 +140,7 @@ class Join:
         """Go on from a `state()`."""
         self.rows.load_state(state)
         self.counters[:] = state["counters"]
-        self._clock.times[:], self._clock.flags[:] = state["times"], state["flags"]
+        self._clock.times[:], self._clock.flags[:], self._clock.known[:] = state["times"], state["flags"], state["known"]
         for name, ring in (("waiting", self._waiting), ("early", self._early)):
             ring.marks[:] = state[f"{name}.marks"]
             numbers = np.arange(ring.marks[0], ring.marks[2])

@@ -19,14 +19,15 @@ WAITING, HELD, CLICKED, NEGATIVE, UNSAMPLED = range(5)
 # What is to be learned of a row.
 NO, YES, TAKE_BACK = range(3)
 COUNTERS = (
-    "impressions", "clicks", "joined", "positives", "negatives", "unsampled", "late", "duplicate_impressions", "duplicate_clicks",
-    "orphan_clicks", "hurried", "forgotten", "strays",
+    "impressions", "clicks", "joined", "positives", "negatives", "unsampled", "corrected", "late", "duplicate_impressions",
+    "duplicate_clicks", "orphan_clicks", "hurried", "forgotten", "strays",
 )  # fmt: skip
 (
-    IMPRESSIONS, CLICKS, JOINED_ROWS, POSITIVES, NEGATIVES, UNSAMPLEDS, LATE, DOUBLE_IMPRESSIONS, DOUBLE_CLICKS, ORPHANS, HURRIED,
-    FORGOTTEN, STRAYS,
+    IMPRESSIONS, CLICKS, JOINED_ROWS, POSITIVES, NEGATIVES, UNSAMPLEDS, CORRECTED, LATE, DOUBLE_IMPRESSIONS, DOUBLE_CLICKS, ORPHANS,
+    HURRIED, FORGOTTEN, STRAYS,
 ) = range(len(COUNTERS))  # fmt: skip
 BELIEVED = 10  # events in a row that leap ahead of the watermark before the leap is believed
+SEARCH = 8  # impressions looked at, for each one to settle beside a click; where most are settled, the few left may wait
 
 
 class Rules(NamedTuple):
@@ -37,11 +38,46 @@ class Rules(NamedTuple):
     leap: float
     seed: np.uint64
     rate: float
+    in_step: bool  # non-clicks are settled with clicks of their age, and not only at the window's end
 
 
 class Clock(NamedTuple):
     times: NDArray[np.float64]  # watermark, start of the stream
+    known: NDArray[np.float64]  # clicks and non-clicks of the history; non-clicks still due to clicks that came
     flags: NDArray[np.int64]  # whether it has started; whether clicks are held at first; events in a row that leapt ahead
+
+
+@jit
+def settle(waiting, rules, number, counters, numbers, roles, size):
+    """Take an impression that waits for a non-click. Returns `size`. MODIFIES: all arrays."""
+    place = number % len(waiting.ids)
+    if is_kept(np.uint64(number), rules.seed, rules.rate):
+        waiting.status[place] = NEGATIVE
+        counters[NEGATIVES] += 1
+        numbers[size], roles[size] = number, NO
+        return size + 1
+    waiting.status[place] = UNSAMPLED
+    counters[UNSAMPLEDS] += 1
+    return size
+
+
+@jit
+def settle_beside(waiting, clock, rules, number, counters, numbers, roles, size):
+    """Settle waiting impressions beside one that was clicked, as many as there are to a click. Returns `size`. MODIFIES: arrays."""
+    others = counters[NEGATIVES] + counters[UNSAMPLEDS] - counters[CORRECTED] + clock.known[1]
+    # Half a click more: as many of those settled will yet be clicked themselves, and be taken back.
+    to_a_click = others / max(counters[POSITIVES] + clock.known[0], 1.0) + 0.5
+    due = clock.known[2] + to_a_click
+    for step in range(1, np.int64(SEARCH * due) + 2):
+        if due < 1.0 or (number - step < waiting.marks[1] and number + step >= waiting.marks[2]):
+            break
+        for beside in (number - step, number + step):
+            here = waiting.marks[1] <= beside < waiting.marks[2]
+            if due >= 1.0 and here and waiting.status[beside % len(waiting.ids)] == WAITING:
+                size = settle(waiting, rules, beside, counters, numbers, roles, size)
+                due -= 1.0
+    clock.known[2] = due % 1.0
+    return size
 
 
 @jit
@@ -55,14 +91,7 @@ def decide(waiting, rules, counters, numbers, roles, size):
         numbers[size], roles[size] = number, YES
         size += 1
     elif waiting.status[place] == WAITING:
-        if is_kept(np.uint64(number), rules.seed, rules.rate):
-            waiting.status[place] = NEGATIVE
-            counters[NEGATIVES] += 1
-            numbers[size], roles[size] = number, NO
-            size += 1
-        else:
-            waiting.status[place] = UNSAMPLED
-            counters[UNSAMPLEDS] += 1
+        size = settle(waiting, rules, number, counters, numbers, roles, size)
     waiting.marks[1] += 1
     return size
 
@@ -105,7 +134,7 @@ def make_room(waiting, rules, counters, numbers, roles, size):
 
 
 @jit
-def add_impression(waiting, early, rules, now, hold, key, counters, numbers, roles, size):
+def add_impression(waiting, early, clock, rules, now, hold, key, counters, numbers, roles, size):
     """Let an impression wait, unless it came before, or its click did. Returns `size`. MODIFIES: all arrays."""
     number = waiting.marks[2]
     place = number % len(waiting.ids)
@@ -120,12 +149,12 @@ def add_impression(waiting, early, rules, now, hold, key, counters, numbers, rol
     if click >= 0:
         early.status[(early.slots[click] - 1) % len(early.ids)] = DONE
         leave(early, click)
-        size = add_click(waiting, early, rules, now, hold, key, counters, numbers, roles, size)
+        size = add_click(waiting, early, clock, rules, now, hold, key, counters, numbers, roles, size)
     return size
 
 
 @jit
-def add_click(waiting, early, rules, now, hold, key, counters, numbers, roles, size):
+def add_click(waiting, early, clock, rules, now, hold, key, counters, numbers, roles, size):
     """Give an impression its click, or let the click wait for it. Returns `size`. MODIFIES: all arrays."""
     slot = find(waiting, key)
     if slot < 0:
@@ -152,11 +181,16 @@ def add_click(waiting, early, rules, now, hold, key, counters, numbers, roles, s
     if status == NEGATIVE:
         numbers[size], roles[size] = number, TAKE_BACK
         size += 1
-    counters[LATE] += status != WAITING
+    is_late = waiting.deadlines[place] < now
+    counters[CORRECTED] += status != WAITING
+    counters[LATE] += is_late
     counters[POSITIVES] += 1
     waiting.status[place] = CLICKED
     numbers[size], roles[size] = number, YES
-    return size + 1
+    size += 1
+    if rules.in_step and not is_late:
+        size = settle_beside(waiting, clock, rules, number, counters, numbers, roles, size)
+    return size
 
 
 @jit
@@ -186,11 +220,11 @@ def join_events(kinds, ids, times, labels, waiting, early, clock, rules, counter
             size = make_room(waiting, rules, counters, numbers, roles, size)
         if kind == IMPRESSION:
             counters[IMPRESSIONS] += 1
-            size = add_impression(waiting, early, rules, now, hold, ids[event], counters, numbers, roles, size)
+            size = add_impression(waiting, early, clock, rules, now, hold, ids[event], counters, numbers, roles, size)
             row += 1
         elif kind == CLICK:
             counters[CLICKS] += 1
-            size = add_click(waiting, early, rules, now, hold, ids[event], counters, numbers, roles, size)
+            size = add_click(waiting, early, clock, rules, now, hold, ids[event], counters, numbers, roles, size)
         else:
             number = waiting.marks[2]
             waiting.status[number % len(waiting.ids)] = DONE

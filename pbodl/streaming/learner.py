@@ -37,6 +37,7 @@ class StreamOptions(NamedTuple):
     late: str = "1h"
     capacity: int = 1_000_000  # impressions to remember
     on_alarm: str = "hold"  # publishing, or "drop" what the abnormal stretch taught
+    settle: str = "in-step"  # non-clicks with clicks of their age, or "at-end" of their window
 
 
 class History(NamedTuple):
@@ -58,7 +59,10 @@ class Learner:
         if options.on_alarm not in ("hold", "drop"):
             raise InputError(f"--on-alarm is {options.on_alarm!r}; allowed are 'hold' and 'drop'")
         window, late = (_seconds(text, name) for name, text in (("--window", options.window), ("--late", options.late)))
-        self.join = Join(config.schema, window, late, options.capacity, model.negative_rate, model.spec.seed)
+        if options.settle not in ("in-step", "at-end"):
+            raise InputError(f"--settle is {options.settle!r}; allowed are 'in-step' and 'at-end'")
+        in_step, seed = options.settle == "in-step", model.spec.seed
+        self.join = Join(config.schema, window, late, options.capacity, model.negative_rate, seed, in_step=in_step)
         self.watchdog = Watchdog(model)
         self._take_back = TakeBack(model) if options.on_alarm == "drop" else None
         self.events = self.bad = self._bad_in_a_row = 0
@@ -128,7 +132,9 @@ class Learner:
     def end_history(self) -> None:
         """The log has ended; from here on the stream is learned."""
         self.history = self.history._replace(position=None)
-        self.join.skip_holding()
+        known = self.tracker.overall()
+        clicks = known.ctr * known.rows if known.rows else 0.0
+        self.join.skip_holding(clicks, known.rows - clicks)
 
     def finish(self) -> None:
         """The stream has ended: what still waits is settled."""

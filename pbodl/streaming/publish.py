@@ -80,7 +80,12 @@ class Publisher:
 
     def publish_when_due(self, facts: Mapping[str, Any] | None = None) -> int | None:
         """`publish`, if the last time is long enough ago."""
-        return self.publish(facts) if time.monotonic() - self._published_at >= self.every else None
+        return self.publish(facts) if self.is_due else None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last time is long enough ago."""
+        return time.monotonic() - self._published_at >= self.every
 
     def _remove_old(self) -> None:
         entries = self.folder.entries()

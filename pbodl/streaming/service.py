@@ -84,7 +84,7 @@ def _session(
     with ExitStack() as stack:
         learner = _begun(config, options, source)
         if options.release:
-            learner.watchdog.release()
+            learner.watchdog.accept()
         learner.forgive()
         threads(learner.model)
         publisher = Publisher(learner.model, options.publish, every=options.publish_every) if options.publish else None
@@ -102,7 +102,7 @@ def _session(
                 service.save()  # what came before is good
             raise
         service.save()
-        if publisher is not None and learner.watchdog.held is None:
+        if publisher is not None and learner.watchdog.held is None and learner.watchdog.doubt is None:
             publisher.publish(board.facts())
         board.refresh(source, 0, service.snapshot_seconds)
         return learner.metrics()
@@ -190,8 +190,9 @@ class Service:
 
     def tend(self, packs_ahead: int = 0) -> None:
         """Publish, save and show what is due."""
-        if self.publisher is not None and self.learner.watchdog.held is None:
-            self.publisher.publish_when_due(self.board.facts())
+        watchdog = self.learner.watchdog
+        if self.publisher is not None and watchdog.held is None and self.publisher.is_due and watchdog.doubt is None:
+            self.publisher.publish(self.board.facts())
         if time.monotonic() - self._saved_at >= self._save_every:
             self.save()
         self.board.refresh_when_due(self.source, packs_ahead, self.snapshot_seconds)

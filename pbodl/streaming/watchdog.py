@@ -1,14 +1,14 @@
-"""Abnormal data: each stretch of the stream is compared with what the model expected of it, and far outside, publishing is held.
+"""Abnormal data: each stretch of the stream is compared with what is to be expected, and far outside, publishing is held.
 
-The model's own predictions say what is to be expected. Of rows with predicted CTRs p, clicks have the mean Σ p and the variance
-Σ p(1-p); the log loss has the mean Σ H(p), H the entropy, and the variance Σ p(1-p) log²(p/(1-p)). A stretch is abnormal if it is
-both beyond chance (SIGMAS of these) and a matter of substance (the factors below): a model that learns is never exactly calibrated,
-and over thousands of rows the smallest error is beyond chance. Stretches are short, since the model adapts within hundreds of rows,
-and then expects what it sees. A field that goes missing costs little log loss at first; it is
-seen by the share of rows without it, against the stretches before.
+Of rows with predicted CTRs p, clicks have the mean Σ p and the variance Σ p(1-p); the log loss has the mean Σ H(p), H the entropy,
+and the variance Σ p(1-p) log²(p/(1-p)). That is chance. No model is exactly calibrated, and the world drifts: so the loss is held
+against the spread that such surprises, in units of chance, usually have here, and clicks must be off by a factor besides.
 
-The rows are compared as they are learned: clicks at once, non-clicks after their window. A sudden change of traffic therefore
-shifts the balance of the two for a window's length; the factors leave room for traffic that doubles.
+A model learns new odds within some fifty rows, and then expects what it sees. So a stretch's CTR is also held against that of the
+stretches before, which forgets slowly, and so is the share of rows without a field. Factors are of the odds: clicks that become the
+rule are as strange as clicks that stop.
+
+A non-click that is taken back (it was clicked after all) is taken out of the sums again.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,14 @@ from pbodl.streaming.join_rules import TAKE_BACK
 
 STRETCH = 2000  # rows that are judged together
 LEARNING = 20  # stretches at the start that are not judged: a new model expects little
-SIGMAS = 6.0
-LOSS_FACTOR = 1.4  # of the expected log loss; where ads change at midnight, 1.3 is ordinary
-CLICK_FACTOR = 2.2  # of the expected clicks, or the expected clicks of them
-CTR_FACTOR = 3.0  # of the CTR of the stretches before
+SIGMAS = 6.0  # of chance
+LOSS_SPREADS = 10.0  # of the usual surprise, which is at least that of chance
+CLICK_FACTOR = 2.5  # of the odds of a click that the model expected
+CTR_FACTOR = 3.0  # of the odds of a click in the stretches before
 MISSING_SHARE = 0.3  # more rows without a field than before
 MEMORY = 0.02  # weight of the newest stretch in what was before
+OUTLIER = 3.0  # usual surprises; a stranger one counts as so many in what is usual
+ENOUGH = 200  # rows, to doubt a stretch before its end
 SUMS = ("rows", "clicks", "expected", "click_variance", "loss", "expected_loss", "loss_variance")
 
 
@@ -48,6 +50,8 @@ class Watchdog:
         self._missing = np.zeros(len(fields))
         self._usual_missing = np.zeros(len(fields))
         self._usual_ctr = 0.0
+        self._usual_surprise = 1.0
+        self._last_ctr, self._last_missing = 0.0, np.zeros(len(fields))  # of the last stretch
         self._learned = 0  # rows of this stretch, those taken back too
         self.stretches = 0  # judged so far
         self.alarms = 0
@@ -66,6 +70,7 @@ class Watchdog:
             return None
         reason = self._judge()
         self.stretches += 1
+        self._last_ctr, self._last_missing = self._sums[1] / max(self._sums[0], 1.0), self._missing / self._learned
         self._learned = 0
         if reason is not None:
             self.alarms += 1
@@ -78,21 +83,26 @@ class Watchdog:
 
     def _count(self, batch: Batch, roles: NDArray[np.int8], predicted: NDArray[np.float64]) -> None:
         assert batch.clicks is not None
-        fresh = roles != TAKE_BACK
-        p, clicked = np.clip(predicted[fresh], 1e-15, 1.0 - 1e-15), batch.clicks[fresh] > 0
+        sign = np.where(roles == TAKE_BACK, -1.0, 1.0)
+        p, clicked = np.clip(predicted, 1e-15, 1.0 - 1e-15), batch.clicks > 0
         yes, no = -np.log(p), -np.log1p(-p)
         share = p / (p + (1.0 - p) * self._rate)  # of clicks, where only a share of the others is kept
-        chance = share * (1.0 - share)
+        chance = np.where(sign > 0, share * (1.0 - share), 0.0)
         self._sums += (
-            fresh.sum(), clicked.sum(), share.sum(), chance.sum(), np.where(clicked, yes, no).sum(),
-            (share * yes + (1.0 - share) * no).sum(), (chance * (yes - no) ** 2).sum(),
+            sign.sum(), clicked.sum(), share @ sign, chance.sum(), np.where(clicked, yes, no) @ sign,
+            (share * yes + (1.0 - share) * no) @ sign, (chance * (yes - no) ** 2).sum(),
         )  # fmt: skip
         missing = batch.keys == self._missing_keys[batch.fields]
         self._missing += np.bincount(batch.fields[missing], minlength=len(self._names))
 
+    @property
+    def doubt(self) -> str | None:
+        """What is abnormal in this stretch so far: its end will tell, and until then nothing should be published."""
+        return self._judge() if self._learned >= ENOUGH else None
+
     def _judge(self) -> str | None:
-        rows, clicks, expected, click_variance, loss, expected_loss, loss_variance = self._sums.tolist()
-        if self.stretches < LEARNING or not rows:
+        rows, clicks, expected, click_variance, loss, expected_loss, _ = self._sums.tolist()
+        if self.stretches < LEARNING or rows <= 0:
             return None
         missing = self._missing / self._learned
         worst = int(np.argmax(missing - self._usual_missing))
@@ -101,36 +111,56 @@ class Watchdog:
                 f"the field {self._names[worst]!r} is missing in {missing[worst]:.0%} of the rows, before in "
                 f"{self._usual_missing[worst]:.0%}"
             )
-        if loss - expected_loss > SIGMAS * loss_variance**0.5 and loss > LOSS_FACTOR * expected_loss:
+        if self._surprise() > LOSS_SPREADS * self._usual_surprise:
             return f"the log loss is {loss / rows:.4f}, and the model expected {expected_loss / rows:.4f}"
-        surprising = abs(clicks - expected) > SIGMAS * click_variance**0.5
-        if surprising and max(clicks, expected) > CLICK_FACTOR * min(clicks, expected):
+        if abs(clicks - expected) > SIGMAS * click_variance**0.5 and odds_ratio(clicks, expected, rows) > CLICK_FACTOR:
             return f"there are {clicks:,.0f} clicks in {rows:,.0f} rows, and the model expected {expected:,.0f}"
-        ctr, usual = clicks / rows, self._usual_ctr
-        if abs(ctr - usual) > SIGMAS * (usual * (1 - usual) / rows) ** 0.5 and max(ctr, usual) > CTR_FACTOR * min(ctr, usual):
-            return f"the CTR of the learned rows is {ctr:.4f}, before {usual:.4f}"
+        usual = self._usual_ctr * rows
+        if abs(clicks - usual) > SIGMAS * (usual * (1 - self._usual_ctr)) ** 0.5 and odds_ratio(clicks, usual, rows) > CTR_FACTOR:
+            return f"the CTR of the learned rows is {clicks / rows:.4f}, before {self._usual_ctr:.4f}"
         return None
 
+    def _surprise(self) -> float:
+        """By how many standard deviations of chance the log loss is above what was expected."""
+        _, _, _, _, loss, expected_loss, variance = self._sums.tolist()
+        return (loss - expected_loss) / max(variance, 1e-12) ** 0.5
+
     def _remember(self) -> None:
-        rows, clicks = self._sums[:2]
         weight = max(MEMORY, 1.0 / max(self.stretches, 1))
-        self._usual_missing += weight * (self._missing / self.stretch - self._usual_missing)
-        self._usual_ctr += weight * (clicks / max(rows, 1.0) - self._usual_ctr)
+        self._usual_missing += weight * (self._last_missing - self._usual_missing)
+        self._usual_ctr += weight * (self._last_ctr - self._usual_ctr)
+        surprise = min(abs(self._surprise()), OUTLIER * self._usual_surprise)
+        self._usual_surprise = max(1.0, (self._usual_surprise**2 * (1 - MEMORY) + MEMORY * surprise**2) ** 0.5)
 
     def release(self) -> None:
-        """All is well again, a person says: publishing goes on."""
+        """Publishing goes on: what the abnormal stretch taught is gone."""
+        self.held = None
+
+    def accept(self) -> None:
+        """Publishing goes on: a person says that the data is right, and what it is like now is usual from here on."""
+        if self.held is not None:
+            self._usual_ctr, self._usual_missing = self._last_ctr, self._last_missing
         self.held = None
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """What it needs to go on: plain data, and arrays."""
-        facts = {"held": self.held, "stretches": self.stretches, "alarms": self.alarms, "learned": self._learned}
-        arrays = {"sums": self._sums.copy(), "missing": self._missing.copy(), "usual_missing": self._usual_missing.copy()}
-        return facts | {"usual_ctr": self._usual_ctr}, arrays
+        facts: dict[str, Any] = {"held": self.held, "stretches": self.stretches, "alarms": self.alarms, "learned": self._learned}
+        facts |= {"usual_ctr": self._usual_ctr, "usual_surprise": self._usual_surprise, "last_ctr": self._last_ctr}
+        arrays = {"sums": self._sums, "missing": self._missing}
+        arrays |= {"usual_missing": self._usual_missing, "last_missing": self._last_missing}
+        return facts, {name: array.copy() for name, array in arrays.items()}
 
     def load_state(self, facts: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
         """Go on from a `state()`."""
         self.held, self.stretches, self.alarms = facts["held"], facts["stretches"], facts["alarms"]
-        self._learned, self._usual_ctr = facts["learned"], facts["usual_ctr"]
-        self._sums[:], self._missing[:] = arrays["sums"], arrays["missing"]
-        self._usual_missing[:] = arrays["usual_missing"]
+        self._learned, self._usual_ctr, self._last_ctr = facts["learned"], facts["usual_ctr"], facts["last_ctr"]
+        self._usual_surprise = facts["usual_surprise"]
+        self._sums, self._missing = np.array(arrays["sums"]), np.array(arrays["missing"])
+        self._usual_missing, self._last_missing = np.array(arrays["usual_missing"]), np.array(arrays["last_missing"])
+
+
+def odds_ratio(clicks: float, expected: float, rows: float) -> float:
+    """By what factor the odds of a click differ, one way or the other; half a click keeps it finite."""
+    ratio = (clicks + 0.5) / (rows - clicks + 0.5) * (rows - expected + 0.5) / (expected + 0.5)
+    return max(ratio, 1.0 / ratio)
 

@@ -50,24 +50,24 @@ def outcome(parts: list[Joined], names: set[str]) -> list[tuple[str, str]]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(ACTIONS, st.sampled_from([1.0, 0.5]), st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_as_the_oracle_has_it_whatever_the_pieces(actions: list, rate: float, sizes: list[int]) -> None:
+@given(ACTIONS, st.sampled_from([1.0, 0.5]), st.lists(st.integers(1, 9), min_size=1, max_size=4), st.booleans())
+def test_as_the_oracle_has_it_whatever_the_pieces(actions: list, rate: float, sizes: list[int], in_step: bool) -> None:
     told = story(actions)
     names = {name for _, name, _ in told}
-    join = Join(SCHEMA, 10.0, 15.0, rate=rate, seed=3, leap=1e9)
+    join = Join(SCHEMA, 10.0, 15.0, rate=rate, seed=3, leap=1e9, in_step=in_step)
     parts = [join.add(decoded(piece)) for piece in pieces(as_events(told), sizes)]
     join.check_ledger()
     parts.append(join.close_windows())
     with np.errstate(over="ignore"):
-        ref = oracle.join(told, 10.0, 15.0, lambda number: bool(is_kept(np.uint64(number), np.uint64(3), rate)))
+        ref = oracle.join(told, 10.0, 15.0, lambda number: bool(is_kept(np.uint64(number), np.uint64(3), rate)), in_step)
     assert outcome(parts, names) == ref
 
 
 @settings(max_examples=40, deadline=None)
-@given(ACTIONS, st.integers(1, 79))
-def test_saved_and_loaded_is_never_stopped(actions: list, cut: int) -> None:
+@given(ACTIONS, st.integers(1, 79), st.booleans())
+def test_saved_and_loaded_is_never_stopped(actions: list, cut: int, in_step: bool) -> None:
     events = as_events(story(actions))
-    ref, before, comp = (Join(SCHEMA, 10.0, 15.0, capacity=7) for _ in range(3))
+    ref, before, comp = (Join(SCHEMA, 10.0, 15.0, capacity=7, in_step=in_step) for _ in range(3))
     expected = [*outcome([ref.add(decoded(events)), ref.close_windows()], {f"i{n}" for n in range(13)})]
     parts = [before.add(decoded(events[:cut]))]
     comp.load_state({name: array.copy() for name, array in before.state().items()})
@@ -98,6 +98,37 @@ def test_a_late_click_takes_its_negative_back() -> None:
     assert joined.batch.clicks.tolist() == [0, 0, 1]
     assert joined.stands_for.tolist() == [1, -1, 1]
     assert join.metrics()["late"] == 1
+
+
+def test_in_step_a_click_brings_the_non_clicks_beside_it() -> None:
+    join = Join(SCHEMA, 60.0, 600.0, in_step=True)
+    join.skip_holding(clicks=10, others=28)
+    events = [impression(n, 1000 + n, user=n) for n in range(9)]
+    joined = join.add(decoded([*events, click(4, 1010)]))
+    assert joined.roles.tolist() == [YES, NO, NO, NO]
+    assert joined.batch.times.tolist() == [1004, 1003, 1005, 1002]
+    joined = join.add(decoded([click(5, 1011)]))
+    assert joined.roles.tolist()[:2] == [TAKE_BACK, YES]
+    assert (join.metrics()["corrected"], join.metrics()["late"]) == (1, 0)
+    join.check_ledger()
+
+
+@pytest.mark.parametrize("in_step", [True, False])
+def test_in_step_what_is_new_does_not_look_as_if_it_were_always_clicked(in_step: bool) -> None:
+    """An ad that is new is shown with the others, and judged before its first window ends."""
+    draws, told = np.random.default_rng(1), []
+    for number in range(3000):
+        now, ad = float(number), "new" if number >= 2000 and number % 2 else "old"
+        told.append((now, impression(number, now, user=0, ad=ad)))
+        if draws.random() < 0.2:
+            told.append((now + draws.exponential(60.0), click(number, 0.0)))
+    events = [event | {"time": now} for now, event in sorted(told, key=lambda entry: entry[0]) if now < 2400]
+    join = Join(SCHEMA, 600.0, 3600.0, in_step=in_step)
+    joined = join.add(decoded(events))
+    key = decoded([impression(0, 0.0, ad="new")]).rows.keys[1]
+    mine = joined.batch.keys.reshape(len(joined), -1)[:, 1] == key
+    clicks, all_ = (joined.roles[mine] == YES).sum(), joined.stands_for[mine].sum()
+    assert clicks > 25 and (0.12 < clicks / all_ < 0.28 if in_step else clicks == all_)
 
 
 def test_a_click_may_come_before_its_impression() -> None:
