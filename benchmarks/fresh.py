@@ -3,9 +3,9 @@
 A Redis server with an append-only file, `pbodl online` reading from it and publishing, `pbodl serve` following what is published.
 After an hour of history, sent at once and learned, traffic comes at a steady rate. Now and then there is an impression of a user
 and an ad of its own, in all their fields, and some seconds later its click. A request scores that ad, and another scores a user and
-an ad that nobody has seen, otherwise the same, by the same model: what other traffic teaches moves both, the click only one. The time
-runs from the XADD of the click to the first answer in which the log odds of the two have moved apart by MOVED, and clearly further
-than in the seconds before.
+an ad that nobody has seen, otherwise the same, by the same model: what other traffic teaches moves both, the click only one. The
+time runs from the XADD of the click to the first answer in which the log odds of the two have moved apart by MOVED, and clearly
+further than in the seconds before.
 """
 
 import heapq
@@ -160,8 +160,8 @@ def fresh(trials: int) -> None:
     seconds, moved, noise = np.array(told).T
     print("seconds: " + " ".join(f"{value:.2f}" for value in seconds))
     print(
-        f"the log odds moved by {moved.min():.2f} to {moved.max():.2f}; before the click by at most {noise.max():.3f}; bytes of the "
-        f"last publications: {sizes}"
+        f"the log odds moved by {moved.min():.2f} to {moved.max():.2f}; before the click by at most {noise.max():.3f}; bytes of "
+        f"the last publications: {sizes}"
     )
     print(
         f"click to served CTR, {trials} trials: first {seconds[0]:.2f} s, median {np.median(seconds):.2f} s, worst "

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.broker import redis_server
 from benchmarks.fresh import fresh
 from benchmarks.stopwatch import Stopwatch, peak, resident
-from benchmarks.watch import faults, ordinary
+from benchmarks.watch import DAYS, faults, ordinary
 from pbodl.data.synthetic import World
 from pbodl.streaming.learner import StreamOptions
 from pbodl.streaming.redis_stream import RedisSink
@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--days", type=int, nargs="+", default=DAYS, help="of watch, for the seeds in turn")
     parser.add_argument("--negative-rate", type=float, default=1.0, help="of watch")
     parser.add_argument("--trials", type=int, default=50)
     given = parser.parse_args()
@@ -133,7 +134,7 @@ def main() -> None:
     elif given.what == "day":
         day(given.rows)
     elif given.what == "watch":
-        ordinary(given.seeds, given.rows, given.negative_rate)
+        ordinary(given.seeds, given.rows, given.negative_rate, given.days)
     elif given.what == "faults":
         faults(given.seeds)
     else:

@@ -28,7 +28,7 @@ from pbodl.training.config import check_config
 
 DELAY = 60.0  # seconds from an impression to its click, in the mean
 PIECE = 2048  # impressions at a time
-DAYS = (10, 4, 20, 7, 2)
+DAYS = [10, 4, 20, 7, 2]  # of the seeds, in turn
 FIELDS = ("site_id", "device_model", "C14")
 
 
@@ -113,10 +113,10 @@ def watched(world: World, rate: float, fault: Fault | None = None, joined: bool 
             yield learner, watchdog
 
 
-def ordinary(seeds: list[int], rows: int, rate: float) -> None:
+def ordinary(seeds: list[int], rows: int, rate: float, days_of: list[int]) -> None:
     """Alarms on ordinary events, a new learner for each seed."""
     alarms = seen = stretches = 0
-    for seed, days in zip(seeds, itertools.cycle(DAYS), strict=False):
+    for seed, days in zip(seeds, itertools.cycle(days_of), strict=False):
         for learner, watchdog in watched(World(seed=seed, days=days, rows=rows), rate):
             if watchdog.held is not None:
                 print(f"  after {learner.events:,} events: {watchdog.held}", flush=True)

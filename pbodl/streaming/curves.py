@@ -7,6 +7,8 @@ A point is plain data, one line of JSON:
     rows             learned from so far
     rows_per_second  lately
     lag              seconds that the trainer is behind its stream
+    packs_ahead      packs of events that were read and wait to be learned: backpressure
+    held             why publishing is held, if it is
     stream_time      of the newest row learned, seconds since 1970, if the stream tells the time
     models           by name: {"progressive": figures, "window": figures, "rows_per_second": of learning alone}
     best             figures of the true click probabilities, where they are known: no model can do better

@@ -58,9 +58,10 @@ class Board:
         summary = learner.tracker.summary()
         figures = {name: summary[name] for name in ("rows", "ctr", "auc", "log_loss", "ne", "calibration", "new_ads")}
         curve = learner.tracker.curve()
-        models = {learner.config.kind: {"progressive": figures, "window": curve[-1] if curve else None}}
+        models = {learner.config.kind: {"progressive": figures, "window": curve[-1] if curve else figures}}
         point = {"time": time.time(), "rows": rows, "rows_per_second": (rows - self._rows) / seconds, "stream_time": watermark}
-        self._curves.append(point | {"lag": values["event_lag_seconds"], "models": models, "held": values["held"]})
+        point |= {"lag": values["event_lag_seconds"], "packs_ahead": packs_ahead, "models": models, "held": values["held"]}
+        self._curves.append(point)
         self._shown_at, self._events, self._rows = now, learner.events, rows
 
     def close(self) -> None:

@@ -86,6 +86,20 @@ def wait_for(page, selector: str, text: str | re.Pattern | None = None, value: r
     shown.to_have_text(text, timeout=PATIENCE) if value is None else shown.to_have_value(value, timeout=PATIENCE)
 
 
+def test_a_stream_tells_its_backpressure_and_why_it_is_held(open_page, predictor, run):
+    curves = Curves(run)
+    learn(curves, range(1, 3))
+    with served(Service(Fixed(predictor), run=str(run))) as url:
+        page = open_page(url)
+        page.wait_for_selector("#auc .s0 .line")
+        assert page.locator("#held").is_hidden()
+        models = {"fm-mlp": figures(0.7)}
+        point = {"time": 1e9 + 9, "rows": 9000, "rows_per_second": 1, "lag": 3.0, "models": models, "packs_ahead": 4}
+        curves.append(point | {"held": "the field 'site' is missing"})
+        wait_for(page, "#held", "Publishing is held: the field 'site' is missing.")
+        assert page.locator("#lag-note").inner_text() == "behind the stream; 4 packs wait to be learned"
+
+
 def test_curves_move_while_a_trainer_runs(open_page, predictor, run):
     curves = Curves(run)
     learn(curves, range(1, 11))

@@ -7,9 +7,10 @@ import pytest
 
 from pbodl.data.batch import Batch, from_data
 from pbodl.data.hashing import hash_value
+from pbodl.data.schema import Field, Schema
 from pbodl.data.synthetic import World
 from pbodl.models.deep_probit import FMMLP
-from pbodl.streaming.join_rules import NO, YES
+from pbodl.streaming.join_rules import NO, TAKE_BACK, YES
 from pbodl.streaming.watchdog import STRETCH, Watchdog
 
 STRETCHES = 60
@@ -69,6 +70,58 @@ def test_a_field_that_goes_missing_is_seen(trained: tuple, name: str) -> None:
 
     said = again(trained, without)
     assert said is not None and repr(name) in said
+
+
+def changed(last: Batch, clicks: np.ndarray) -> Batch:
+    return last._replace(clicks=clicks.astype(np.float32))
+
+
+def test_inverted_labels_are_seen_where_clicks_are_as_common_as_others() -> None:
+    """The CTR stays, and only the loss tells."""
+    draws = np.random.default_rng(0)
+    schema = Schema(label="click", fields=[Field("ad", group="ad")])
+    model = FMMLP(schema, dim=2, hidden=())
+    watchdog = Watchdog(model)
+    ads = draws.integers(10, size=30 * STRETCH)
+    clicks = draws.random(len(ads)) < np.where(ads % 2, 0.7, 0.3)
+    rows = [{"ad": int(ad), "click": int(click)} for ad, click in zip(ads, clicks, strict=True)]
+    for first in range(0, len(rows), STRETCH):
+        assert watch(model, watchdog, from_data(schema, rows[first : first + STRETCH], labelled=True)) is None
+    inverted = [{**row, "click": 1 - row["click"]} for row in rows[:STRETCH]]
+    said = watch(model, watchdog, from_data(schema, inverted, labelled=True))
+    assert said is not None and "log loss" in said
+
+
+def test_a_non_click_that_is_taken_back_is_out_of_the_sums(trained: tuple) -> None:
+    _, model, watchdog, _, last = trained
+    ref, comp = Watchdog(model), Watchdog(model)
+    for one in (ref, comp):
+        one.load_state(*watchdog.state())
+    predicted, half = model.predict(last).ctr, len(last) // 2
+    no = np.full(half, NO, np.int8)
+    rows = changed(last.rows(0, half), np.zeros(half))
+    comp.after(rows, no, predicted[:half])
+    comp.after(rows, np.full(half, TAKE_BACK, np.int8), predicted[:half])
+    kept = [0, 1, 2, 4, 5]  # all sums but the variances, which stay
+    np.testing.assert_allclose(comp._sums[kept], ref._sums[kept], atol=1e-9)
+
+
+def test_a_stretch_is_doubted_before_its_end_and_what_is_accepted_is_usual(trained: tuple) -> None:
+    _, model, watchdog, _, last = trained
+    own = Watchdog(model)
+    own.load_state(*watchdog.state())
+    predicted, all_clicks = model.predict(last).ctr, changed(last, np.ones(len(last)))
+    yes = np.full(len(last), YES, np.int8)
+    own.after(all_clicks.rows(0, 100), yes[:100], predicted[:100])
+    assert own.doubt is None  # too few rows to say
+    own.after(all_clicks.rows(100, 400), yes[100:400], predicted[100:400])
+    assert own.doubt is not None and own.held is None
+    assert own.after(all_clicks.rows(400, STRETCH), yes[400:], predicted[400:]) is not None
+    own.release()
+    certain = np.full(len(last), 0.999)  # the model has learned it; only what was usual is against it
+    assert "before" in str(own.after(all_clicks, yes, certain))
+    own.accept()
+    assert own.after(all_clicks, yes, certain) is None and own.held is None
 
 
 def test_it_goes_on_where_it_was_and_is_released(trained: tuple) -> None:

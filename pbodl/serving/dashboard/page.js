@@ -62,6 +62,9 @@ function showCurves() {
   say("rate", whole(now.rows_per_second));
   const behind = now.lag ?? null;
   say("lag", behind === null ? "–" : behind < 1 ? "under 1 s" : duration(behind));
+  if (now.packs_ahead != null) say("lag-note", `behind the stream; ${whole(now.packs_ahead)} packs wait to be learned`);
+  find("held").hidden = !now.held;
+  if (now.held) say("held", `Publishing is held: ${now.held}.`);
   if (now.stream_time) say("rows-note", `up to ${moment(now.stream_time)}`);
   showStanding(now, kind);
 }
