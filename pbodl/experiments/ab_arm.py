@@ -8,7 +8,8 @@ A model is brought up to date at the multiples of its interval, with all that ca
 changes, so all requests between them are scored in one go.
 
 Exploration uses the variance that a candidate has beyond the request's least uncertain one: what all candidates share (the user,
-the context, the layers above) cannot change their order. With s² that excess, m the latent mean and v the rest of the variance,
+the context, the layers above) cannot change their order. With s² that excess, times the square of the arm's `spread`, m the latent
+mean and v the rest of the variance,
     Thompson: Φ((m + s ε)/√(1+v)), ε ~ N(0, 1) drawn for each candidate        UCB: Φ((m + s)/√(1+v))
 """
 
@@ -22,7 +23,7 @@ from pbodl._jit import jit
 from pbodl.baselines.batch_model import BatchModel
 from pbodl.data.world import rng
 from pbodl.experiments.ab_features import WIDTH, Features, Keys, batch_of
-from pbodl.experiments.ab_lineup import Arm
+from pbodl.experiments.ab_lineup import PASSES, Arm
 from pbodl.experiments.ab_market import DAY
 from pbodl.experiments.ab_world import Candidates, Requests, World
 from pbodl.kernels.network import click_probability
@@ -76,15 +77,15 @@ def labels(requests: Requests, clicked: NDArray[np.bool_]) -> NDArray[np.float32
     return (clicked & (delay <= WINDOW)).astype(np.float32)
 
 
-def scores(predicted: Prediction, indptr: NDArray[np.int64], policy: str, draws: np.random.Generator) -> NDArray[np.float64]:
+def scores(predicted: Prediction, indptr: NDArray[np.int64], arm: Arm, draws: np.random.Generator) -> NDArray[np.float64]:
     """The CTR to rank by."""
-    if policy == "greedy":
+    if arm.policy == "greedy":
         return predicted.ctr
     shared = np.repeat(np.minimum.reduceat(predicted.variance, indptr[:-1]), np.diff(indptr))
-    reach = np.sqrt(predicted.variance - shared)
-    optimism = draws.standard_normal(len(reach)) if policy == "thompson" else 1.0
-    ctr = np.empty(len(reach))
-    click_probability(predicted.mean + reach * optimism, shared, ctr)
+    excess = arm.spread**2 * (predicted.variance - shared)
+    optimism = draws.standard_normal(len(excess)) if arm.policy == "thompson" else 1.0
+    ctr = np.empty(len(excess))
+    click_probability(predicted.mean + np.sqrt(excess) * optimism, predicted.variance - excess, ctr)
     return ctr
 
 
@@ -135,7 +136,9 @@ class ArmAtWork:
         self._draws = rng(world.seed, f"ab policy {arm.name}")
         self._inbox = Feedback(np.empty((1024, WIDTH), np.uint64), np.empty(1024, np.float32), np.empty(1024))
         self._received = self._learned = 0
-        self.model.learn(batch_of(*log.feedback))
+        past, passes = batch_of(*log.feedback), PASSES.get(arm.kind, 1)
+        for _ in range(passes):
+            self.model.learn(past._replace(weights=past.weights / np.float32(passes)))
 
     def receive(self, feedback: Feedback) -> None:
         """Impressions, in order of time, that the model may learn from once their outcome has arrived."""
@@ -183,7 +186,7 @@ class ArmAtWork:
         worth = self.world.ads.bid[ads].astype(np.float64) if self.criterion == "ecpm" else np.ones(len(ads))
         values = worth * candidates.probability
         place, best = np.empty(len(requests), np.int64), np.empty(len(requests), np.int64)
-        best_places(indptr, worth * scores(predicted, indptr, self.arm.policy, self._draws), place)
+        best_places(indptr, worth * scores(predicted, indptr, self.arm, self._draws), place)
         best_places(indptr, values, best)
         chosen = ads[place]
         p = candidates.probability[place]

@@ -16,7 +16,7 @@ import safetensors.numpy
 
 from pbodl.baselines.batch_training import require_jax
 from pbodl.errors import InputError
-from pbodl.experiments.ab_lineup import TESTS, TUNED, ABTest, Arm
+from pbodl.experiments.ab_lineup import PASSES, TESTS, TUNED, ABTest, Arm
 from pbodl.experiments.ab_report import write_report
 from pbodl.experiments.ab_summary import summary
 from pbodl.experiments.ab_test import Outcome, Setting, run_arms
@@ -58,7 +58,7 @@ def ab(out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Seq
             what = task.test.arms[task.arms[0]].name if len(task.arms) == 1 else "all arms"
             progress.update(bar_task, advance=1, text=f"{task.test.name}, seed {task.seed}: {what}")
     found = {test.name: [_outcomes(test, seed, out, setting) for seed in range(seeds)] for test in tests}
-    provenance = {"version": version("pbodl"), "seeds": seeds, **setting._asdict(), "settings": TUNED}
+    provenance = {"version": version("pbodl"), "seeds": seeds, **setting._asdict(), "settings": TUNED, "passes": PASSES}
     result = {"provenance": provenance, "tests": {test.name: summary(test, found[test.name]) for test in tests}}
     write_json(out / "ab.json", result)
     write_report(out, result)
@@ -108,7 +108,7 @@ def _outcomes(test: ABTest, seed: int, out: Path, setting: Setting) -> list[Outc
 
 def _key(task: Task, setting: Setting) -> str:
     arms = [arm._asdict() for arm in task.test.arms]
-    return key_of(setting._asdict(), task.test.name, task.seed, arms, TUNED, version("pbodl"))
+    return key_of(setting._asdict(), task.test.name, task.seed, arms, TUNED, PASSES, version("pbodl"))
 
 
 def _effort(arm: Arm) -> float:

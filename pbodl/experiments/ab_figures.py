@@ -87,9 +87,9 @@ class Resampled(NamedTuple):
     def lift(self, name: str, base: "Resampled") -> Estimate:
         """How much higher than the base's, as a share of it."""
         figure = FIGURES[name]
-        return _estimate(
-            float(figure(self.total) / figure(base.total)) - 1.0, figure(self.replicates) / figure(base.replicates) - 1.0
-        )
+        with np.errstate(divide="ignore", invalid="ignore"):  # a replicate of few users may have no click
+            drawn = figure(self.replicates) / figure(base.replicates) - 1.0
+            return _estimate(float(figure(self.total) / figure(base.total)) - 1.0, drawn)
 
     def difference(self, name: str, base: "Resampled") -> Estimate:
         figure = FIGURES[name]

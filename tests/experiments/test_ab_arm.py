@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from pbodl.experiments import ab_arm
 from pbodl.experiments.ab_arm import DELAY, WINDOW, ArmAtWork, burn_in, labels, scores
-from pbodl.experiments.ab_features import Features
+from pbodl.experiments.ab_features import Features, batch_of
 from pbodl.experiments.ab_figures import COLUMNS, contributions
 from pbodl.experiments.ab_lineup import Arm
 from pbodl.experiments.ab_market import DAY
@@ -25,6 +26,10 @@ def setup():
 def at_work(setup, every, kind="ftrl", policy="greedy", criterion="ecpm"):
     world, features, log = setup
     return ArmAtWork(Arm("test", kind, every, policy), world, features, log, criterion)
+
+
+def exploring(policy, spread=1.0):
+    return Arm("test", "fm-mlp", 900.0, policy, spread)
 
 
 def serve_day(arm, requests):
@@ -147,19 +152,49 @@ def test_thompson_draws_agree_with_the_prediction_on_average():
     mean, variance = np.array([-1.5, -1.0, -2.0]), np.array([0.1, 0.5, 1.0])
     predicted = Prediction(norm.cdf(mean / np.sqrt(1 + variance)), mean, variance)
     indptr = np.array([0, 3])
-    drawn = np.array([scores(predicted, indptr, "thompson", rng) for _ in range(20_000)])
+    drawn = np.array([scores(predicted, indptr, exploring("thompson"), rng) for _ in range(20_000)])
     error = drawn.std(axis=0) / np.sqrt(len(drawn))
     assert (np.abs(drawn.mean(axis=0) - predicted.ctr) <= 5 * error + 1e-6).all()
     # The least uncertain has nothing beyond what all share.
     assert drawn[:, 0].std() == 0.0
-    upper = scores(predicted, indptr, "ucb", rng)
+    upper = scores(predicted, indptr, exploring("ucb"), rng)
     assert upper[0] == pytest.approx(predicted.ctr[0], rel=1e-6) and (upper[1:] > predicted.ctr[1:]).all()
-    assert scores(predicted, indptr, "greedy", rng) is predicted.ctr
+    assert scores(predicted, indptr, exploring("greedy"), rng) is predicted.ctr
+
+
+@pytest.mark.parametrize("spread", [0.5, 0.1])
+def test_less_spread_explores_less_and_keeps_the_average(spread):
+    rng = np.random.default_rng(1)
+    mean, variance = np.array([-1.5, -1.0, -2.0]), np.array([0.1, 0.5, 1.0])
+    predicted = Prediction(norm.cdf(mean / np.sqrt(1 + variance)), mean, variance)
+    indptr = np.array([0, 3])
+    full, less = (
+        np.array([scores(predicted, indptr, exploring("thompson", part), rng) for _ in range(20_000)]) for part in (1.0, spread)
+    )
+    error = less.std(axis=0) / np.sqrt(len(less))
+    assert (np.abs(less.mean(axis=0) - predicted.ctr) <= 5 * error + 1e-6).all()
+    assert (less.std(axis=0)[1:] < 1.2 * spread * full.std(axis=0)[1:]).all()
+    upper, higher = (scores(predicted, indptr, exploring("ucb", part), rng) for part in (spread, 1.0))
+    assert (predicted.ctr[1:] < upper[1:]).all() and (upper[1:] < higher[1:]).all()
+
+
+def test_passes_over_the_burn_in_count_every_row_once(setup, monkeypatch):
+    log = setup[2]
+    variances = {}
+    for passes in (1, 4):
+        monkeypatch.setitem(ab_arm.PASSES, "fm-mlp", passes)
+        model = at_work(setup, 900.0, "fm-mlp").model
+        assert model.rows_learned == passes * len(log.feedback.click)
+        rows = model.predict(batch_of(log.feedback.keys[:200]))
+        variances[passes] = rows.variance.mean(), np.abs(rows.mean).mean()
+    # As sure as after one pass, or nearly: rows that counted four times would leave much less variance.
+    assert variances[4][0] == pytest.approx(variances[1][0], rel=0.3)
+    assert variances[4] != variances[1]
 
 
 def test_equal_uncertainty_changes_no_order():
     mean = np.array([-1.5, -1.0, -2.0])
     predicted = Prediction(mean, mean, np.full(3, 0.4))
     for policy in ("thompson", "ucb"):
-        found = scores(predicted, np.array([0, 3]), policy, np.random.default_rng(0))
+        found = scores(predicted, np.array([0, 3]), exploring(policy), np.random.default_rng(0))
         assert np.argsort(found).tolist() == [2, 0, 1]

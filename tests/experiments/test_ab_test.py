@@ -48,11 +48,11 @@ def test_with_shared_traffic_every_arm_learns_all():
     own = run_arms(LEARNING, [0, 1], 0, TINY)
     shared = run_arms(LEARNING, [0, 1], 0, TINY._replace(share=True))
     learned = [[outcome.facts["counters"]["rows_learned"] for outcome in outcomes] for outcomes in (own, shared)]
-    log = learned[0][0] - own[0].users[:, 0].sum()
-    assert max(learned[0]) < 0.8 * max(learned[1])
-    # All but what was under way at the last update.
-    assert learned[1][1] == pytest.approx(TINY.days * TINY.requests_per_day + log, abs=60)
-    assert abs(learned[1][0] - learned[1][1]) < 60
+    for arm in (0, 1):
+        more = learned[1][arm] - learned[0][arm]
+        others = own[1 - arm].users[:, 0].sum()
+        # All but what was under way at the last update.
+        assert others > 500 and more == pytest.approx(others, abs=60)
 
 
 def test_the_same_arm_twice_differs_as_its_interval_says():
