@@ -20,7 +20,8 @@ def summary(test: ABTest, outcomes: Sequence[Sequence[Outcome]]) -> dict[str, An
     for number, arm in enumerate(test.arms):
         days = np.sum([world[number].days for world in outcomes], axis=0)
         lines.append({
-            "name": arm.name, "kind": arm.kind, "every": arm.every, "policy": arm.policy, "published": arm.published,
+            "name": arm.name, "kind": arm.kind, "every": arm.every, "policy": arm.policy, "spread": arm.spread,
+            "published": arm.published,
             "impressions": int(arms[number].total[0]), "clicks": int(arms[number].total[1]),
             "figures": {name: _plain(arms[number].figure(name)) for name in FIGURES},
             "lifts": _lifts(arms[number], arms[0], ("ctr", "true_ctr", "cpm", "value")),
