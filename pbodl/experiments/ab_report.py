@@ -39,8 +39,8 @@ WORDS = (
     "A new ad is one whose first impression, in the burn-in or by the arm itself, was less than a day ago. In 'regret where the "
     "best ad is new' the best ad came to the market less than a day ago.",
     "Calibration: predicted over true CTR of what was shown.",
-    f"Thompson sampling and UCB believe {THOMPSON:g} and {UCB:g} of the spread that the model gives a candidate, unless the arm's name "
-    "says otherwise.",
+    f"Thompson sampling and UCB believe {THOMPSON:g} and {UCB:g} of the spread that the model gives a candidate, unless the arm's "
+    "name says otherwise.",
     "Intervals: 1,000 resamplings of users. They hold the models' histories fixed, each of which is one of many that might have "
     "been: see 'World by world'.",
 )
