@@ -34,6 +34,7 @@ class Encoded(NamedTuple):
     values: NDArray[np.float32]  # (samples, slots)
     fields: NDArray[np.int32]  # (slots,)
     filled: NDArray[np.bool_] | None  # (samples, slots); None: all are
+    plain: bool = False  # known to have one value to a field, that is 1
 
 
 class Column(NamedTuple):
@@ -89,7 +90,7 @@ class Encoder:
         if self._plain and width:
             keys = self._all_texts(flat)
             if keys is not None:
-                return Encoded(keys.reshape(n, width), np.ones((n, width), np.float32), self.own_fields, None)
+                return Encoded(keys.reshape(n, width), np.ones((n, width), np.float32), self.own_fields, None, True)
         columns = [READERS[field.kind](field, flat[place::width]) for place, field in enumerate(self.own)]
         return _stacked(columns, self.own_fields, n)
 
@@ -183,7 +184,8 @@ def _stacked(columns: list[Column], fields: NDArray[np.int32], n: int) -> Encode
             filled[:, first : first + width] = column.filled
         first += width
     ragged = any(column.filled is not None for column in columns)
-    return Encoded(keys, values, np.repeat(fields, slots), filled if ragged else None)
+    plain = not ragged and all(width == 1 and column.values is None for column, width in zip(columns, slots, strict=True))
+    return Encoded(keys, values, np.repeat(fields, slots), filled if ragged else None, plain)
 
 
 def _now(time_format: str | None) -> float | str:

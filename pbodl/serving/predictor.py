@@ -1,17 +1,19 @@
 """The predictor: one version of a model, ready to score the candidates of a request.
 
-What the candidates share is worked out once; then each candidate's own features, and the dense layers for many candidates at once.
-The answers are those of `model.predict` on the expanded rows. Nothing here changes after it was made, so that any number of
-requests may use it while the next version is prepared beside it.
+What the candidates share is worked out once; each candidate's own features when a version first meets the ad; the dense layers for
+many candidates at once. The answers are those of `model.predict` on the expanded rows, whatever is remembered. Nothing that is seen
+from outside changes after it was made, so that any number of requests may use it while the next version is prepared beside it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.arrays import Batch
+from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import nearest
 from pbodl.errors import InputError
@@ -22,7 +24,8 @@ from pbodl.models.deep_probit import DeepProbit
 from pbodl.serving.click_moments import click_moments
 from pbodl.serving.encoding import Encoded, encoder_of
 from pbodl.serving.follower import Version
-from pbodl.serving.request import EMPTY, Operation, Samples, score_candidates, shared_sums
+from pbodl.serving.remembered import CAPACITY, Remembered
+from pbodl.serving.request import EMPTY, Operation, Samples, Sums, score_candidates, sum_features, zero_sums
 
 F32 = np.float32
 
@@ -59,6 +62,8 @@ class Predictor:
         self._layers = pack_layers(model.dense, model.shape.sizes)
         scaled = [field.kind == "number" and field.transform == "scale" for field in model.schema.fields]
         self._scaled = np.array(scaled, bool)
+        self._remembered = Remembered(CAPACITY, len(self.encoder.own), self._classes, self._operation)
+        self._lock = Lock()
 
     @classmethod
     def of(cls, model: Model) -> "Predictor":
@@ -79,19 +84,41 @@ class Predictor:
         n = len(own.keys)
         mean, variance, ctr, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
         if n:
-            model, packed, operation = self.version.model, self._packed, self._operation
-            about = (model.clock, model.row_prior, model.forgetting)
-            with np.errstate(over="ignore"):
-                common = shared_sums(packed, self._samples(shared), operation, self._classes, *about)
-                score_candidates(
-                    packed, common, self._samples(own), operation, self._layers, model.shape, *about, mean, variance
-                )  # fmt: skip
+            # The memory is for one thread at a time; whoever finds it taken, or has ads of another form, goes without.
+            if own.plain and n <= CAPACITY and self._lock.acquire(blocking=False):
+                try:
+                    self._score(shared, own, self._remembered, mean, variance)
+                finally:
+                    self._lock.release()
+            else:
+                self._score(shared, own, None, mean, variance)
             click_moments(mean, variance, ctr, std)
         kept = self.version.model.negative_rate
         if kept != 1.0:
             # The slope of the recalibration at the CTR carries its deviation over.
             std /= kept * (ctr + (1.0 - ctr) / kept) ** 2
         return Scores(recalibrate(ctr, kept), std, mean, variance)
+
+    def _score(
+        self, shared: Encoded, own: Encoded, remembered: Remembered | None, mean: NDArray[np.float64], variance: NDArray[np.float64]
+    ) -> None:
+        """MODIFIES: mean, variance; what is remembered."""
+        operation, classes, model = self._operation, self._classes, self.version.model
+        about = (operation, model.clock, model.row_prior, model.forgetting)
+        common = zero_sums(1, classes, operation)
+        with wrapping():
+            sum_features(self._packed, self._samples(shared), *about, np.zeros(1, np.int32), common)
+            if remembered is None:
+                fresh = places = np.arange(len(own.keys), dtype=np.int32)
+                sums = zero_sums(len(own.keys), classes, operation)
+            else:
+                places, fresh = remembered.places(own.keys)
+                sums = remembered.sums
+            if len(fresh):
+                part = own if remembered is None else Encoded(own.keys[fresh], own.values[fresh], own.fields, None)
+                sum_features(self._packed, self._samples(part), *about, places[fresh], sums)
+        together = Sums(*(part[0] for part in common))
+        score_candidates(together, sums, places, operation, self._layers, model.shape, mean, variance)
 
     def _samples(self, encoded: Encoded) -> Samples:
         """The features, looked up."""

@@ -1,8 +1,9 @@
-"""Scoring a request: what the candidates share (user, context) joins once, and each candidate goes on from there with its own.
+"""Scoring a request: what the candidates share (user, context) is summed once, each candidate's own features once, and they meet.
 
 Every operation of the network takes its features one after the other, and keeps little of those before: their sums by class, and
-for FM what `interaction` says. So a candidate starts from a copy of the shared features' sums. A feature's *class* says where it
-goes: the group for FFM and for FM between groups, the field for concat, 0 for the others.
+for FM what `interaction` says. A feature's *class* says where it goes: the group for FFM and for FM between groups, the field for
+concat, 0 for the others. Two sets of features, of sums S, V, T (as printed: Q), meet in one step; to what FM makes of each they add
+    to m: S S'      to v: 2 (S' T + S T') + S'² V + S² V' + V V'      (as printed, to v: Q V' + V Q' + V V')
 
 Features stand in slots: a slot belongs to one field for all samples, and where a sample does not fill it, it is zero and adds
 nothing.
@@ -21,7 +22,7 @@ from pbodl.kernels.dense import BLOCK
 from pbodl.kernels.embedding import kept_share, means_decay, standard_draw
 from pbodl.kernels.interaction import CONCAT, EXACT, FFM, FM, GROUP_FM, SUM, USUAL, join_exact, join_printed
 from pbodl.kernels.layers import add_outputs, make_block
-from pbodl.kernels.normal import ONE, ZERO
+from pbodl.kernels.normal import ONE, TWO, ZERO
 
 UNSEEN, EMPTY = -1, -2
 
@@ -53,11 +54,17 @@ class Operation(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What is kept of the features that joined."""
+    """What is kept of the features that joined; of many samples, with one more dimension before the others."""
 
     total: np.ndarray  # float32 (C, G, 2, K): S and V
     inner: np.ndarray  # float32 (C, 3, K): of the FM inside each class m and v, and T (as printed: Q); zero for FM between groups
     linear: np.ndarray  # float32 (2,): mean and variance of the linear term
+
+
+def zero_sums(n: int, classes: int, operation: Operation) -> Sums:
+    """The sums of n samples that have no features yet."""
+    f, vectors, dim = np.float32, operation.vectors, operation.dim
+    return Sums(np.zeros((n, classes, vectors, 2, dim), f), np.zeros((n, classes, 3, dim), f), np.zeros((n, 2), f))
 
 
 @inlined
@@ -224,43 +231,68 @@ def into_block(operation, sums, s, z):
 
 
 @inlined
-def copy_sums(of, to):
-    """MODIFIES: to."""
-    classes, vectors, _, dim = of.total.shape
-    for c in range(classes):
-        for i in range(3):
+def combine(a, b, operation, to):
+    """The sums of the features in a and of those in b, as far as `into_block` needs them. MODIFIES: to."""
+    op, dim, exact = operation.op, operation.dim, operation.mode == EXACT
+    for c in range(a.total.shape[0]):
+        for g in range(a.total.shape[1]):
             for k in range(dim):
-                to.inner[c, i, k] = of.inner[c, i, k]
-        for g in range(vectors):
+                to.total[c, g, 0, k] = a.total[c, g, 0, k] + b.total[c, g, 0, k]
+                to.total[c, g, 1, k] = a.total[c, g, 1, k] + b.total[c, g, 1, k]
+        if op in (FM, FFM):
+            x, y, m_x, m_y, m_z = a.total[c, c], b.total[c, c], a.inner[c], b.inner[c], to.inner[c]
             for k in range(dim):
-                to.total[c, g, 0, k], to.total[c, g, 1, k] = of.total[c, g, 0, k], of.total[c, g, 1, k]
-    to.linear[0], to.linear[1] = of.linear[0], of.linear[1]
+                s_x, v_x, t_x, s_y, v_y, t_y = x[0, k], x[1, k], m_x[2, k], y[0, k], y[1, k], m_y[2, k]
+                across = TWO * (s_y * t_x + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y if exact else t_x * v_y + v_x * t_y
+                m_z[0, k] = m_x[0, k] + m_y[0, k] + s_x * s_y
+                m_z[1, k] = m_x[1, k] + m_y[1, k] + across + v_x * v_y
+        else:
+            for i in range(3):
+                for k in range(dim):
+                    to.inner[c, i, k] = ZERO
+
+
+@kernel
+def meet_usual(x, m_x, total, inner, places, n, z):
+    """`combine` and `into_block` for n candidates, where the operation is exact FM of the usual dimension; x is (2, K): S and V.
+    MODIFIES: z."""
+    for s in range(n):
+        p = np.uint32(places[s])
+        for k in range(USUAL):
+            s_x, v_x, s_y, v_y = x[0, k], x[1, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k]
+            m = m_x[0, k] + inner[p, 0, 0, k] + s_x * s_y
+            across = TWO * (s_y * m_x[2, k] + s_x * inner[p, 0, 2, k]) + s_y * s_y * v_x + s_x * s_x * v_y + v_x * v_y
+            z[0, k, s], z[1, k, s], z[2, k, s] = m, m_x[1, k] + inner[p, 0, 1, k] + across, m * m
 
 
 @jit
-def shared_sums(packed, shared, operation, classes, now, prior, forgetting):
-    """The sums of the features that all candidates share: those of the one sample in `shared`."""
-    f, slots = np.float32, shared.rows.shape[1]
-    sums = Sums(
-        np.zeros((classes, operation.vectors, 2, operation.dim), f), np.zeros((classes, 3, operation.dim), f), np.zeros(2, f)
-    )  # fmt: skip
-    x, places = np.empty((slots, packed.weights.shape[1]), f), np.arange(slots).astype(np.int32)
-    join_sample(packed, shared, 0, operation, now, prior, forgetting, x, places, sums)
-    return sums
+def sum_features(packed, samples, operation, now, prior, forgetting, places, sums):
+    """The sums of every sample's features, at its place. MODIFIES: sums, at these places."""
+    slots = samples.rows.shape[1]
+    x, at = np.empty((slots, packed.weights.shape[1]), np.float32), np.arange(slots).astype(np.int32)
+    for s in range(len(places)):
+        p = places[s]
+        own = Sums(sums.total[p], sums.inner[p], sums.linear[p])
+        own.total[:] = ZERO
+        own.inner[:] = ZERO
+        own.linear[:] = ZERO
+        join_sample(packed, samples, s, operation, now, prior, forgetting, x, at, own)
 
 
 @jit
-def score_candidates(packed, shared, own, operation, layers, shape, now, prior, forgetting, mean, variance):
-    """Moments of z_L of every candidate, from the shared features' sums and its own features. MODIFIES: mean, variance."""
-    slots = own.rows.shape[1]
-    x, places = np.empty((slots, packed.weights.shape[1]), np.float32), np.arange(slots).astype(np.int32)
-    sums = Sums(shared.total.copy(), shared.inner.copy(), shared.linear.copy())
+def score_candidates(shared, own, places, operation, layers, shape, mean, variance):
+    """Moments of z_L of every candidate, from the sums of the features that all share and of its own. MODIFIES: mean, variance."""
+    sums = Sums(np.zeros_like(shared.total), np.zeros_like(shared.inner), np.zeros_like(shared.linear))
     block = make_block(shape.sizes, shape.width)
+    usual = operation.op == FM and operation.mode == EXACT and operation.dim == USUAL
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
+        if usual:
+            meet_usual(shared.total[0, 0], shared.inner[0], own.total, own.inner, places[begin:], n, block.z)
         for s in range(n):
-            copy_sums(shared, sums)
-            join_sample(packed, own, begin + s, operation, now, prior, forgetting, x, places, sums)
-            into_block(operation, sums, s, block.z)
-            mean[begin + s], variance[begin + s] = sums.linear[0], sums.linear[1]
+            p = np.uint32(places[begin + s])
+            if not usual:
+                combine(shared, Sums(own.total[p], own.inner[p], own.linear[p]), operation, sums)
+                into_block(operation, sums, s, block.z)
+            mean[begin + s], variance[begin + s] = shared.linear[0] + own.linear[p, 0], shared.linear[1] + own.linear[p, 1]
         add_outputs(layers, shape, block, mean[begin : begin + n], variance[begin : begin + n])
