@@ -19,7 +19,6 @@ from pbodl.kernels.network import (
     most_features,
     operation_backward,
     operation_forward,
-    without_level,
 )
 from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.probit import probit_backward
@@ -83,8 +82,7 @@ def learn_to_powers(row_powers, rows, dense, shape, features, clicks, powers, ca
         mean[sample], variance[sample] = m, v
         dm64, dv64 = probit_backward(m, v, 1.0 if clicks[sample] > ZERO else -1.0)
         dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
-        dm_top, dv_top = without_level(dense, shape, dm, dv, power)
-        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w)
+        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w)
         power *= joint_scale(rows, row_powers, features, sample, dm_x, dm, np.float32(v))
         embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm, dv, power, cap, rejected)

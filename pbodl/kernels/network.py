@@ -10,14 +10,6 @@ erratum E8: the last layer is linear; z_L enters the probit without a ReLU.
 Beyond the paper, a *shortcut*: a multiple of the sum of z_0 goes straight to z_L, beside the hidden layers. Without hidden layers
 (sizes = [0, 1]) it is all there is besides the bias: the sum operation is then linear probit regression, and FM is the
 factorisation machine itself.
-
-And the *level*. ADF keeps no covariances: thousands of weights share the direction "more clicks everywhere", and each stays as
-unsure of it as if it were alone, long after the linear weights know. So the network would follow whatever moves all rows of an
-hour, before the hour's own weight does, and be wrong at other hours. Therefore the linear term answers for the level: with e the
-running mean of ∂log Z/∂m over recent rows, which is 0 but where the level is wrong, the network is given the likelihood times
-exp(-e z), whose message has the same precision and no such pull:
-    dm' = dm - e        dv' = dv - e (dm - e/2),  so that  dm'² - 2 dv' = dm² - 2 dv
-No more than MOST_LEVEL of e: when the level jumps, the network helps to follow.
 """
 
 from typing import NamedTuple
@@ -25,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import inlined, jit, prefetch
-from pbodl.kernels.adf import LARGEST, decay
+from pbodl.kernels.adf import decay
 from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward
 from pbodl.kernels.embedding import (
     are_plain,
@@ -52,12 +44,11 @@ from pbodl.kernels.interaction import (
     sum_forward,
 )
 from pbodl.kernels.layers import add_outputs, make_block, pack_layers
-from pbodl.kernels.normal import HALF, ONE, ZERO
+from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.probit import probit_backward, probit_forward
 from pbodl.kernels.relu import relu_backward, relu_forward
 
 REJECTED_EMBEDDING, REJECTED_LINEAR, REJECTED_DENSE = 0, 1, 2
-MOST_LEVEL = 0.02  # of e; what hours do to a log of 17 % clicks is within
 
 
 class Dense(NamedTuple):
@@ -67,7 +58,6 @@ class Dense(NamedTuple):
     variance: np.ndarray
     last_seen: np.ndarray  # float64 (1,): the clock up to which they are decayed; 0 if they were never learned
     prior_variance: np.float32
-    level: np.ndarray  # float64 (1,): e, the running mean of ∂log Z/∂m
 
 
 class Shape(NamedTuple):
@@ -79,7 +69,6 @@ class Shape(NamedTuple):
     width: np.int64  # of z_0
     shortcut: np.float32  # what of the sum of z_0 goes straight to z_L
     group_of_field: np.ndarray  # int32 (fields,)
-    level_share: np.float64  # of a row in the running mean e; 0: the network answers for the level, too
 
 
 class Scratch(NamedTuple):
@@ -236,17 +225,6 @@ def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
     return rejected
 
 
-@inlined
-def without_level(dense, shape, dm, dv, power):
-    """The output's gradients as the network is given them, less the level. MODIFIES: dense.level."""
-    share = min(shape.level_share * power, 1.0)
-    level = dense.level[0]
-    step = share * (dm - level)
-    dense.level[0] = level + (step if abs(step) < LARGEST else 0.0)
-    e = np.float32(min(max(level, -MOST_LEVEL), MOST_LEVEL) if share > 0.0 else 0.0)
-    return dm - e, dv - e * (dm - HALF * e)
-
-
 @jit
 def forget_dense(dense, shape, now, forgetting):
     """Bring the dense layers' decay up to the clock `now`; never learned, they have nothing to forget. MODIFIES: dense."""
@@ -300,8 +278,7 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
         sign = 1.0 if clicks[sample] > ZERO else -1.0
         dm64, dv64 = probit_backward(m, v, sign)
         dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
-        dm_top, dv_top = without_level(dense, shape, dm, dv, power)
-        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w)
+        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w)
         embedding_backward(rows, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, w.bad_x, rejected)
 

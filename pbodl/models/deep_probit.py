@@ -28,7 +28,6 @@ from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior
 ALIGN = 16  # floats: rows of dense weights start at whole cache lines
 COUNTERS = ("rejected_embedding", "rejected_linear", "rejected_dense")
 PRIOR_STATE = ("prior.variance", "prior.linear_variance")  # by field and group, and by field
-LEVEL_ROWS = 1000  # that the running mean of the level goes back
 F32 = np.float32
 
 
@@ -46,8 +45,6 @@ class DeepProbit(Model):
     linear          add one weight per feature to the output
     shortcut        add the sum of z_0, over √dim, to the output: what FM and FFM find reaches it without the hidden layers; pays
                     on large logs, costs on small ones
-    centred         let the linear term alone follow the level of the clicks (`kernels.network`), if there are hidden layers: a
-                    network that follows it, too, is wrong some hours after it was frozen
     pairs           what FM multiplies: "fields", every feature with every other; "groups", the sum of a group's features (of the
                     user, of the ad, ...) with that of another group, if the schema has several
     fm_variance     "exact", or "paper" for the printed formula (erratum E3)
@@ -88,7 +85,6 @@ class DeepProbit(Model):
         hidden: Iterable[int] = (64, 32),
         linear: bool = True,
         shortcut: bool = False,
-        centred: bool = True,
         pairs: str = "fields",
         fm_variance: str = "exact",
         prior: Prior | None = None,
@@ -104,10 +100,9 @@ class DeepProbit(Model):
         paper: bool = False,
     ) -> None:
         spec = DeepSpec(
-            dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, centred=centred, pairs=pairs,  # type: ignore
-            fm_variance=fm_variance, prior=prior or Prior(), adapt_prior=adapt_prior, half_life=half_life, decay_mean=decay_mean,
-            step_cap=step_cap, capacity=capacity, time_to_live=time_to_live, negative_rate=negative_rate,
-            initial_spread=initial_spread, seed=seed,
+            dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, pairs=pairs, fm_variance=fm_variance,  # type: ignore
+            prior=prior or Prior(), adapt_prior=adapt_prior, half_life=half_life, decay_mean=decay_mean, step_cap=step_cap,
+            capacity=capacity, time_to_live=time_to_live, negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
         )  # fmt: skip
         if paper:
             spec = msgspec.structs.replace(
@@ -138,7 +133,6 @@ class DeepProbit(Model):
             np.int64(_operation(self.op, spec, schema)),
             np.int64(interaction.PAPER if spec.fm_variance == "paper" else interaction.EXACT),
             np.array(sizes, np.int64), np.int64(width), F32(_shortcut(spec)), schema.group_codes,
-            np.float64(1.0 / LEVEL_ROWS if spec.centred and spec.linear and spec.hidden else 0.0),
         )  # fmt: skip
         self.forgetting = Forgetting(np.float64(half_life), np.bool_(spec.decay_mean))
         self.row_prior = row_prior(spec, *specified(spec, names, groups))
@@ -246,7 +240,6 @@ class DeepProbit(Model):
         for layer, (n_in, n_out) in enumerate(self._layers()):
             state[f"dense.{layer}.mean"] = self.dense.mean[layer, :n_out, : n_in + 1].copy()
             state[f"dense.{layer}.variance"] = self.dense.variance[layer, :n_out, : n_in + 1].copy()
-        state["level"] = self.dense.level.copy()
         clock = np.array([self.clock, self.dense.last_seen[0]])
         counters = np.array([self.rows_learned, *self.rejected], np.int64)
         state |= dict(zip(PRIOR_STATE, in_force(self), strict=True))
@@ -264,7 +257,6 @@ class DeepProbit(Model):
             self.dense.variance[layer, :n_out, : n_in + 1] = state[f"dense.{layer}.variance"]
         self.row_prior = row_prior(self.spec, *(state[name] for name in PRIOR_STATE))
         self.clock, self.dense.last_seen[0] = (float(x) for x in state["clock"])
-        self.dense.level[:] = state["level"]
         self.rows_learned = int(state["counters"][0])
         self.rejected[:] = state["counters"][1:]
         self.scale.load(state)
@@ -301,7 +293,7 @@ def _initial_dense(sizes: tuple[int, ...], spec: DeepSpec) -> network.Dense:
         n_in, n_out = sizes[layer], sizes[layer + 1]
         with np.errstate(over="ignore"):
             mean[layer, :n_out, :n_in] = standard_draws(np.uint64(spec.seed), np.uint64(layer), n_out * n_in).reshape(n_out, n_in)
-    return network.Dense(mean, variance, np.zeros(1), F32(spec.prior.dense), np.zeros(1))
+    return network.Dense(mean, variance, np.zeros(1), F32(spec.prior.dense))
 
 
 class SparseMLP(DeepProbit):

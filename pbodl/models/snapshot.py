@@ -140,8 +140,8 @@ def _read(path: Path) -> Snapshot:
         kind = Model.kinds[manifest["kind"]]
         schema = msgspec.convert(manifest["schema"], Schema)
         model = kind.from_spec(schema, msgspec.convert(manifest["spec"], kind.Spec))
-        # Not yet part of release 0.1.0's state: priors, which were the specification's, and the level; both are as in a new model.
-        specified = {name: array for name, array in model.state().items() if name.startswith(("prior.", "level"))}
+        # Before priors followed the stream they were no part of the state: they were the specification's, as in a new model.
+        specified = {name: array for name, array in model.state().items() if name.startswith("prior.")}
         model.load_state(specified | arrays.pop("model"))
     except InputError as error:
         raise InputError(f"snapshot {path} is refused: {error}") from error

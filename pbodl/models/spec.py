@@ -95,7 +95,6 @@ class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hidden: tuple[int, ...] = (64, 32)
     linear: bool = True
     shortcut: bool = False
-    centred: bool = True
     pairs: str = "fields"
     fm_variance: str = "exact"
     prior: Prior = Prior()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import Features
-from pbodl.kernels.network import forget_dense, learn_batch
+from pbodl.kernels.network import Dense, forget_dense, learn_batch
 from pbodl.kernels.threads import BLOCK, gather_dense, learn_blocks
 from pbodl.models.clock import Duration, parse_duration
 from pbodl.models.contract import Model
@@ -75,12 +75,7 @@ class Threads:
         base[1] *= dense.mean
         deltas = np.zeros((active, *base.shape))
         # A copy that was last seen at the end of time does not decay: the weights themselves did, once.
-        copies = [
-            dense._replace(
-                mean=dense.mean.copy(), variance=dense.variance.copy(), last_seen=np.full(1, np.inf), level=dense.level.copy()
-            )
-            for _ in range(active)
-        ]
+        copies = [Dense(dense.mean.copy(), dense.variance.copy(), np.full(1, np.inf), dense.prior_variance) for _ in range(active)]
         counts = np.zeros((active, len(rejected)), np.int64)
         share = 1.0 if self.merge == "add" else 1.0 / active
 
@@ -97,7 +92,6 @@ class Threads:
         else:
             list(self._pool.map(work, range(active), [np.zeros(1, np.int64)] * active, [blocks] * active))
         gather_dense(base, deltas, shape, dense.prior_variance, dense.mean, dense.variance)
-        dense.level[0] = np.mean([copy.level[0] for copy in copies])
         rejected += counts.sum(axis=0)
 
 

@@ -22,7 +22,7 @@ DELTAS = ("precision_delta", "precision_mean_delta", "dense_precision_delta", "d
 ROWS = ("keys", "fields", "counts", "precision_delta", "precision_mean_delta")
 POSTERIOR_ROWS = ("mean", "variance", "last_seen")
 NOTHING = np.zeros(0, np.float32)
-SCALARS = {"sequence": "i8", "rows": "i8", "version": "i8", "clock": "f8", "variance": "f8", "level": "f8"}
+SCALARS = {"sequence": "i8", "rows": "i8", "version": "i8", "clock": "f8", "variance": "f8"}
 
 
 class Message(NamedTuple):
@@ -44,7 +44,6 @@ class Message(NamedTuple):
     rejected: NDArray[np.int64]  # [3]: updates that the worker's guards rejected
     version: int = -1  # of the shard that a lone worker pulled from
     posterior: Weights | None = None  # what a lone worker ended with: see `Shard.push`
-    level: float = 0.0  # of the clicks, as the worker ended with it (`kernels.network`)
 
     @property
     def precision(self) -> float:
@@ -70,7 +69,6 @@ def merge(messages: Sequence[Message], source: str, sequence: int) -> Message:
         float(np.mean([message.variance for message in messages])), index.keys.copy(), fields, counts,
         deltas[0].astype(np.float32), deltas[1].astype(np.float32), _sum(messages, "dense_precision_delta"),
         _sum(messages, "dense_precision_mean_delta"), _sum(messages, "scale"), _sum(messages, "rejected"),
-        level=float(np.mean([message.level for message in messages])),
     )  # fmt: skip
 
 

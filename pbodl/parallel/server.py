@@ -144,8 +144,6 @@ class Shard:
         self.guarded += product(mean, variance, np.zeros(1, np.int32), prior, guard, 0, *deltas)
         from_vector(mean[0], sizes, dense.mean)
         from_vector(variance[0], sizes, dense.variance)
-        if message.rows > 0:  # one that takes another back knows nothing of the level
-            dense.level[0] = message.level
 
     def _rows_of(self, message: Message) -> NDArray[np.int32]:
         """The table's rows of the message's keys; unseen ones start at their prior."""

@@ -57,7 +57,7 @@ def random_network(
     return made
 
 
-def as_arrays(made: Network, prior_variance: float = 0.5, level_share: float = 0.0) -> Arrays:
+def as_arrays(made: Network, prior_variance: float = 0.5) -> Arrays:
     """Rows and padded dense layers; the padding is NaN, which would show wherever it was read."""
     n_rows = 1 + max(name[1] for name in made.weights if name[0] == "embedding")
     depth, sizes = made.groups * made.dim, made.sizes
@@ -67,12 +67,11 @@ def as_arrays(made: Network, prior_variance: float = 0.5, level_share: float = 0
         np.zeros(n_rows), np.zeros(n_rows, np.uint32),
     )  # fmt: skip
     padded = (len(sizes) - 1, max(sizes[1:]), max(sizes[:-1]) + 3)
-    dense = network.Dense(np.full(padded, np.nan, F32), np.full(padded, np.nan, F32), np.zeros(1), F32(prior_variance), np.zeros(1))
+    dense = network.Dense(np.full(padded, np.nan, F32), np.full(padded, np.nan, F32), np.zeros(1), F32(prior_variance))
     n_fields = len(made.group_of_field)
     shape = network.Shape(
         np.int64(OPS[made.op]), np.int64(MODES[made.fm_variance]), np.array(sizes, np.int64),
         np.int64(interaction.width(OPS[made.op], made.dim, n_fields)), F32(made.shortcut), np.array(made.group_of_field, np.int32),
-        np.float64(level_share),
     )  # fmt: skip
     embedding, linear = np.full((n_fields, depth), prior_variance, F32), np.full(n_fields, prior_variance, F32)
     prior = RowPrior(embedding, linear, F32(0.3), np.uint64(1))
@@ -149,6 +148,6 @@ def copied(arrays: Arrays) -> Arrays:
     rows, dense, shape, prior = arrays
     return Arrays(
         Rows(*(array.copy() for array in rows)),
-        dense._replace(**{name: getattr(dense, name).copy() for name in ("mean", "variance", "last_seen", "level")}),
+        network.Dense(dense.mean.copy(), dense.variance.copy(), dense.last_seen.copy(), dense.prior_variance),
         shape, prior,
     )  # fmt: skip
