@@ -7,7 +7,7 @@ import msgspec
 from pbodl.models.spec import PAPER_PRIOR
 
 AS_PRINTED: dict[str, Any] = {
-    "linear": False, "fm_variance": "paper", "prior": msgspec.to_builtins(PAPER_PRIOR), "adapt_prior": False
+    "linear": False, "pairs": "fields", "fm_variance": "paper", "prior": msgspec.to_builtins(PAPER_PRIOR), "adapt_prior": False
 }  # fmt: skip
 
 

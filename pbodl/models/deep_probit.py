@@ -45,8 +45,8 @@ class DeepProbit(Model):
     linear          add one weight per feature to the output
     shortcut        add the sum of z_0, over √dim, to the output: what FM and FFM find reaches it without the hidden layers; pays
                     on large logs, costs on small ones
-    pairs           what FM multiplies: "fields", every feature with every other; "groups", the sum of a group's features (of the
-                    user, of the ad, ...) with that of another group, if the schema has several
+    pairs           what FM multiplies: "groups", the sum of a group's features (of the user, of the ad, ...) with that of
+                    another group, if the schema has several; "fields", every feature with every other
     fm_variance     "exact", or "paper" for the printed formula (erratum E3)
     prior           prior variances (`Prior`); None is what does well on click logs
     adapt_prior     correct the prior variances of features, field by field, by what the stream shows (`models.adaptation`)
@@ -59,7 +59,8 @@ class DeepProbit(Model):
     negative_rate   share of negatives left in the stream that it learns from; predictions are recalibrated
     initial_spread  standard deviation of the embeddings' initial means (erratum E7)
     seed            of the initial means
-    paper           the paper's very model: no linear term, no shortcut, FM variance as printed, prior variance 0.01 for good
+    paper           the paper's very model: no linear term, no shortcut, FM of all pairs, its variance as printed, prior variance
+                    0.01 for good
 
     Examples
     --------
@@ -85,7 +86,7 @@ class DeepProbit(Model):
         hidden: Iterable[int] = (64, 32),
         linear: bool = True,
         shortcut: bool = False,
-        pairs: str = "fields",
+        pairs: str = "groups",
         fm_variance: str = "exact",
         prior: Prior | None = None,
         adapt_prior: bool = True,
@@ -101,8 +102,9 @@ class DeepProbit(Model):
     ) -> None:
         spec = DeepSpec(
             dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, pairs=pairs, fm_variance=fm_variance,  # type: ignore
-            prior=prior or Prior(), adapt_prior=adapt_prior, half_life=half_life, decay_mean=decay_mean, step_cap=step_cap,
-            capacity=capacity, time_to_live=time_to_live, negative_rate=negative_rate, initial_spread=initial_spread, seed=seed,
+            prior=prior or Prior(), adapt_prior=adapt_prior, half_life=half_life, decay_mean=decay_mean,
+            step_cap=step_cap, capacity=capacity, time_to_live=time_to_live, negative_rate=negative_rate,
+            initial_spread=initial_spread, seed=seed,
         )  # fmt: skip
         if paper:
             spec = msgspec.structs.replace(
@@ -313,7 +315,7 @@ class SparseMLP(DeepProbit):
 
 
 class FMMLP(DeepProbit):
-    """FM-MLP: all pairs of features interact, dimension by dimension (PBODL §2.2, FM). Parameters as for `DeepProbit`.
+    """FM-MLP: pairs of features interact, dimension by dimension (PBODL §2.2, FM). Parameters as for `DeepProbit`.
 
     The model to start with: with its linear term it learns what single features say as fast as a linear model, and pairs besides.
     """

@@ -139,7 +139,10 @@ def _read(path: Path) -> Snapshot:
             raise InputError(f"its model is of kind {manifest['kind']!r}; this release knows: {', '.join(Model.kinds)}")
         kind = Model.kinds[manifest["kind"]]
         schema = msgspec.convert(manifest["schema"], Schema)
-        model = kind.from_spec(schema, msgspec.convert(manifest["spec"], kind.Spec))
+        spec = dict(manifest["spec"])
+        if manifest["kind"] == "fm-mlp":
+            spec.setdefault("pairs", "fields")  # release 0.1.0 knew no others
+        model = kind.from_spec(schema, msgspec.convert(spec, kind.Spec))
         # Before priors followed the stream they were no part of the state: they were the specification's, as in a new model.
         specified = {name: array for name, array in model.state().items() if name.startswith("prior.")}
         model.load_state(specified | arrays.pop("model"))

@@ -95,7 +95,7 @@ class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hidden: tuple[int, ...] = (64, 32)
     linear: bool = True
     shortcut: bool = False
-    pairs: str = "fields"
+    pairs: str = "groups"
     fm_variance: str = "exact"
     prior: Prior = Prior()
     adapt_prior: bool = True

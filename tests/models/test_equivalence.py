@@ -129,8 +129,9 @@ def test_a_value_given_twice_counts_double() -> None:
 
 
 @pytest.mark.parametrize("kind", [pbodl.DeepProbit, pbodl.SparseMLP, pbodl.FMMLP, pbodl.FFMMLP])
-def test_the_papers_model_is_four_settings(kind: type[DeepProbit]) -> None:
-    ref = kind(PLAIN, **SMALL, linear=False, fm_variance="paper", prior=Prior(0.01, 0.01, 0.01), adapt_prior=False)
+def test_the_papers_model_is_five_settings(kind: type[DeepProbit]) -> None:
+    options: dict[str, Any] = {"linear": False, "pairs": "fields", "fm_variance": "paper", "adapt_prior": False}
+    ref = kind(PLAIN, **SMALL, **options, prior=Prior(0.01, 0.01, 0.01))
     comp = kind(PLAIN, **SMALL, paper=True)
     assert comp.spec == ref.spec
     np.testing.assert_array_equal(comp.learn(LOG), ref.learn(LOG))
