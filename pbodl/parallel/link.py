@@ -78,8 +78,13 @@ class Links:
     def ask(self, calls: Sequence[Call]) -> list[Bytes]:
         """One call to each door, all at the same time; their answers."""
         with self._lock:
-            sent = [self._sent(door, call) for door, call in enumerate(calls)]
-            return [self._answer(door, call, under_way) for door, (call, under_way) in enumerate(zip(calls, sent, strict=True))]
+            try:
+                sent = [self._sent(door, call) for door, call in enumerate(calls)]
+                return [self._answer(door, call, under_way) for door, (call, under_way) in enumerate(zip(calls, sent, strict=True))]
+            except BaseException:
+                for door in range(len(calls)):  # answers may be on their way that nobody waits for any more
+                    self._drop(door)
+                raise
 
     def close(self) -> None:
         """Give up what is not answered yet."""

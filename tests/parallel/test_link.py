@@ -92,6 +92,17 @@ def test_an_error_is_an_answer(name, said):
     assert links.ask([("twice", (b"a",))]) == [b"aa"]
 
 
+def test_after_an_error_of_one_the_answer_of_another_is_not_taken_for_the_next():
+    def refuse(content):
+        raise ValueError("not this")
+
+    doors = [door(refuse=refuse, twice=twice), door(refuse=twice, twice=twice)]
+    links = Links(2, lambda n: doors[n].address, SECRET)
+    with pytest.raises(InputError, match="not this"):
+        links.ask([("refuse", (b"a",))] * 2)
+    assert links.ask([("twice", (b"b",))] * 2) == [b"bb"] * 2
+
+
 def test_who_does_not_know_the_token_is_not_heard():
     called = []
     place = door(note=lambda: called.append(1) or b"")
