@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
-from pbodl.parallel.coordinator import STALENESS, Coordinator, schedule_of
+from pbodl.parallel.coordinator import STALENESS, Coordinator, schedule_of, source_of
+from pbodl.parallel.journal import Superseded
 from pbodl.parallel.ledger import check
+from pbodl.parallel.message import encode
 from pbodl.parallel.schedule import Schedule
 from pbodl.parallel.server import Shard
 from pbodl.parallel.sharding import join
 from pbodl.parallel.wire import Done
+from pbodl.parallel.worker import Worker, plan
 from tests.parallel.crashing import Crashing
 from tests.parallel.logs import differing, fm, log_loss, market_log, plain_log
 
@@ -57,6 +60,25 @@ def test_a_restarted_shard_has_every_bit_of_the_one_before(tmp_path):
         after = carrier.hosts[number].shard.state()
         assert [name for name in before if not np.array_equal(before[name], after[name])] == []
         assert carrier.hosts[number].replayed > 0
+
+
+def test_a_shard_that_was_taken_for_dead_applies_nothing_more(tmp_path):
+    carrier, coordinator = cluster(tmp_path, lanes=1, shards=1)
+    coordinator.learn(market_log(500))
+    zombie = carrier.hosts[0]
+    successor = carrier.hosts[0] = carrier._host(0)
+    before = zombie.shard.state()
+    assert all(np.array_equal(before[name], array) for name, array in successor.shard.state().items())
+    task = plan(market_log(32, seed=1))
+    worker = Worker(fm(), source_of(0))
+    worker.sequence = coordinator.accounts[source_of(0)].sequence
+    content = encode(worker.learn(task, [successor.shard.pull(task.keys)])[0])
+    with pytest.raises(Superseded):
+        zombie.push(content)
+    assert all(np.array_equal(before[name], array) for name, array in zombie.shard.state().items())
+    successor.push(content)
+    carrier._restart(0)
+    assert carrier.hosts[0].shard.model.rows_learned == 532
 
 
 def test_a_long_log_becomes_a_snapshot(tmp_path, monkeypatch):
