@@ -53,21 +53,39 @@ def in_force(model: "DeepProbit") -> tuple[NDArray[np.float32], NDArray[np.float
 
 def adapt(model: "DeepProbit") -> None:
     """Estimate the prior variances from the rows as they stand, and exchange them."""
-    table, spec, old = model.table, model.spec, model.row_prior
-    fields, width = old.variance.shape
-    squares, determined = np.zeros((fields, width + 1)), np.zeros((fields, width + 1))
+    exchange(model, estimated(model, evidence(model)))
+
+
+def evidence(model: "DeepProbit") -> NDArray[np.float64]:
+    """What the rows say about the prior variances, (2, fields, weights of a row); that of several parts of a table adds up."""
+    table, prior = model.table, model.row_prior
+    fields, width = prior.variance.shape
+    found = np.zeros((2, fields, width + 1))
     with np.errstate(over="ignore"):
-        field_evidence(model.rows(), table.keys, table.field, old, squares, determined)
+        field_evidence(model.rows(), table.keys, table.field, prior, found[0], found[1])
+    return found
+
+
+def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
+    """The prior that the evidence speaks for."""
+    spec, (squares, determined) = model.spec, found
+    fields, width = model.row_prior.variance.shape
     names = [field.name for field in model.schema.fields]
     grouped = (fields, width // spec.dim, spec.dim)
     embedding, linear = specified(spec, names, grouped[1])
-    model.row_prior = row_prior(
+    return row_prior(
         spec,
         _estimate(squares[:, :width].reshape(grouped).sum(axis=2), determined[:, :width].reshape(grouped).sum(axis=2), embedding),
         _estimate(squares[:, width], determined[:, width], linear),
     )
+
+
+def exchange(model: "DeepProbit", prior: RowPrior) -> None:
+    """Give all rows this prior in exchange for the one they have."""
+    table, old = model.table, model.row_prior
+    model.row_prior = prior
     with np.errstate(over="ignore"):
-        exchange_priors(model.rows(), table.keys, table.field, old, model.row_prior)
+        exchange_priors(model.rows(), table.keys, table.field, old, prior)
 
 
 def _estimate(squares: NDArray[np.float64], determined: NDArray[np.float64], centre: NDArray[np.float32]) -> NDArray[np.float64]:

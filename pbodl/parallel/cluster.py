@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import from_data
+from pbodl.models.adaptation import next_moment
 from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import Message, decode, encode, split
+from pbodl.parallel.prior import take_prior
 from pbodl.parallel.schedule import Schedule
 from pbodl.parallel.sharding import deal, join
 from pbodl.parallel.worker import Worker, plan
@@ -39,6 +41,7 @@ class Cluster:
         self._half, self._sent = half, sent
         self.schedule = Schedule(workers, rows, burn_in)
         self.shards = deal(model, shards)
+        self._adapts, self._moments = model.spec.adapt_prior, 0
         self.workers = [Worker(model, f"worker-{n}", merge) for n in range(workers)]
 
     def learn(self, data: Any) -> NDArray[np.float64]:
@@ -50,16 +53,22 @@ class Cluster:
             first_shard = self.shards[0]
             seen, variance = first_shard.model.rows_learned, first_shard.predictive_variance
             workers, rows = self.schedule.next(seen, float(batch.times[start]), variance)
-            starts = range(start, min(start + workers * rows, len(batch)), rows)
+            moment = next_moment(seen)
+            stop = min(start + workers * rows, len(batch), *([start + moment - seen] if self._adapts else ()))
+            starts = range(start, stop, rows)
             messages: list[Message] = []
             for worker, first in zip(self.workers, starts, strict=False):
-                task = plan(batch.rows(first, first + rows), len(self.shards))
+                last = min(first + rows, stop)
+                task = plan(batch.rows(first, last), len(self.shards))
                 pulled = [shard.pull(task.keys_of(shard.number)) for shard in self.shards]
-                message, ctr[first : first + rows] = worker.learn(task, pulled, len(starts))
+                message, ctr[first:last] = worker.learn(task, pulled, len(starts))
                 messages.append(message)
             for message in messages:
                 self.push(decode(encode(message, half=True)) if self._half else message)
-            start = starts[-1] + rows
+            if self._adapts and first_shard.model.rows_learned == moment:
+                self._moments += 1
+                self.push(take_prior(first_shard.model, [shard.evidence() for shard in self.shards], self._moments))
+            start = stop
         return ctr
 
     def push(self, message: Message) -> None:

@@ -5,9 +5,10 @@
     staleness      none goes out while one that is STALENESS rounds older is not acknowledged: the weights that a worker pulled
                    miss at most so much of the log
     account        for every lane the last sequence number and the rows dealt, to be held against the shards' ledgers
+    prior          at the moments of `models.adaptation` all that is under way is waited for, and the prior adapted
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.arrays import Batch
+from pbodl.models.adaptation import next_moment
 from pbodl.parallel.lane import DEPTH
 from pbodl.parallel.schedule import Round, Schedule
 from pbodl.parallel.wire import Done, Work
@@ -49,10 +51,12 @@ class Under(NamedTuple):
 
 
 class Coordinator:
-    """Learns batches by `lanes` lanes that `carrier` reaches; `seen` rows were learned before."""
+    """Learns batches by `lanes` lanes that `carrier` reaches; `seen` rows were learned before. `adapt` adapts the prior."""
 
-    def __init__(self, carrier: Carrier, schedule: Schedule, lanes: int, seen: int = 0) -> None:
-        self._carrier, self.schedule, self.seen = carrier, schedule, seen
+    def __init__(
+        self, carrier: Carrier, schedule: Schedule, lanes: int, seen: int = 0, adapt: Callable[[], None] | None = None
+    ) -> None:
+        self._carrier, self.schedule, self.seen, self._adapt = carrier, schedule, seen, adapt
         self.accounts = {source_of(lane): Account() for lane in range(lanes)}
         self._busy = np.zeros(lanes, np.int64)
         self._number = 0
@@ -64,6 +68,17 @@ class Coordinator:
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         """Learn a batch, all of it acknowledged; the CTR predicted for each row before it was learned."""
+        ctr, start = [np.zeros(0)], 0
+        while start < len(batch):
+            moment = next_moment(self.seen)
+            stop = len(batch) if self._adapt is None else min(len(batch), start + moment - self.seen)
+            ctr.append(self._learn(batch.rows(start, stop)))
+            if self._adapt is not None and self.seen == moment:
+                self._adapt()
+            start = stop
+        return np.concatenate(ctr)
+
+    def _learn(self, batch: Batch) -> NDArray[np.float64]:
         ctr = np.empty(len(batch))
         under: dict[Any, Under] = {}
         start = 0

@@ -50,6 +50,10 @@ class DurableShard:
             self.journal.begin(self.state())
         return version.to_bytes(8, "little")
 
+    def evidence(self) -> bytes:
+        """What the shard's rows say about the prior."""
+        return pack({"evidence": self.shard.evidence()})
+
     def state(self) -> bytes:
         """The shard's state, the ledger inside."""
         return pack(self.shard.state())

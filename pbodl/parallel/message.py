@@ -44,6 +44,7 @@ class Message(NamedTuple):
     rejected: NDArray[np.int64]  # [3]: updates that the worker's guards rejected
     version: int = -1  # of the shard that a lone worker pulled from
     posterior: Weights | None = None  # what a lone worker ended with: see `Shard.push`
+    prior: NDArray[np.float32] | None = None  # [fields, groups + 1]: take this prior (`Weights.prior`); such a message has no rows
 
     @property
     def precision(self) -> float:
@@ -80,6 +81,15 @@ def negated(message: Message, source: str, sequence: int) -> Message:
     )
 
 
+def prior_message(source: str, sequence: int, prior: NDArray[np.float32], width: int) -> Message:
+    """What tells shards, whose rows have `width` weights, to take a prior."""
+    none, rows = np.zeros(0, np.float32), np.zeros((0, width), np.float32)
+    return Message(
+        source, sequence, 0, -np.inf, np.nan, np.zeros(0, np.uint64), np.zeros(0, np.uint16), np.zeros(0, np.int32), rows, rows,
+        none, none, np.zeros((len(prior), 3)), np.zeros(3, np.int64), prior=prior,
+    )  # fmt: skip
+
+
 def shard_of(keys: NDArray[np.uint64], shards: int) -> NDArray[np.int64]:
     """The shard that holds each key."""
     return ((keys * GOLDEN >> np.uint64(44)) % np.uint64(shards)).astype(np.int64)
@@ -110,9 +120,11 @@ def encode(message: Message, half: bool = False) -> bytes:
     """The message as bytes (safetensors); `half` sends its deltas in 16 bits, each array scaled to use float16's range."""
     posterior = message.posterior
     scalars = np.array([tuple(getattr(message, name) for name in SCALARS)], list(SCALARS.items()))
-    arrays = {"source": np.frombuffer(message.source.encode(), np.uint8), "scalars": scalars.view(np.uint8)}
+    arrays: dict[str, NDArray] = {"source": np.frombuffer(message.source.encode(), np.uint8), "scalars": scalars.view(np.uint8)}
     for name in ("keys", "fields", "counts", *DELTAS, "scale", "rejected"):
         arrays[name] = getattr(message, name)
+    if message.prior is not None:
+        arrays["prior"] = message.prior
     if posterior:
         arrays |= {f"posterior.{name}": array for name, array in posterior._asdict().items()}
     elif half:

@@ -37,7 +37,9 @@ from pbodl.parallel.lane import DEPTH, Lane
 from pbodl.parallel.ledger import Ledger, check
 from pbodl.parallel.link import TOKEN, Address, Door, Links
 from pbodl.parallel.merge import DEFAULT
+from pbodl.parallel.message import encode
 from pbodl.parallel.packing import Bytes, unpack
+from pbodl.parallel.prior import take_prior
 from pbodl.parallel.server import Shard
 from pbodl.parallel.sharding import deal, empty_part, join
 from pbodl.parallel.wire import decode_work, encode_done
@@ -68,9 +70,10 @@ class ShardActor:
     def __init__(self, recipe: bytes, number: int, shards: int, folder: str, sync: bool, token: bytes) -> None:
         import ray
 
-        self._shard = DurableShard(empty_part(_model(recipe), shards), number, folder, sync)
+        self._shard = shard = DurableShard(empty_part(_model(recipe), shards), number, folder, sync)
         self._lock = threading.Lock()
-        self._door = Door({"pull": self._pull, "push": self._push}, ray.util.get_node_ip_address(), token)
+        methods: dict[str, Callable[..., Bytes]] = {"pull": shard.pull, "push": shard.push, "evidence": shard.evidence}
+        self._door = Door({name: self._alone(method) for name, method in methods.items()}, ray.util.get_node_ip_address(), token)
 
     def address(self) -> Address:
         return self._door.address
@@ -79,13 +82,12 @@ class ShardActor:
         with self._lock:
             return self._shard.state()
 
-    def _pull(self, source: Bytes, keys: Bytes) -> Bytes:
-        with self._lock:
-            return self._shard.pull(source, keys)
+    def _alone(self, method: Callable[..., Bytes]) -> Callable[..., Bytes]:
+        def call(*given: Bytes) -> Bytes:
+            with self._lock:
+                return method(*given)
 
-    def _push(self, content: Bytes) -> Bytes:
-        with self._lock:
-            return self._shard.push(content)
+        return call
 
 
 class LaneActor:
@@ -137,7 +139,10 @@ class OnRay:
         rows = minibatch(settings.workers) if settings.rows is None else settings.rows
         schedule = schedule_of(settings.workers, rows, settings.burn_in)
         self.carrier = LinkCarrier(settings.workers, lambda lane: _get(self.lanes[lane].address.remote()), token)
-        self.coordinator = Coordinator(self.carrier, schedule, settings.workers, model.rows_learned)
+        self._links = Links(settings.shards, lambda shard: _get(self.shards[shard].address.remote()), token)
+        adapt = self._adapt if model.spec.adapt_prior else None
+        self.coordinator = Coordinator(self.carrier, schedule, settings.workers, model.rows_learned, adapt)
+        self._moments = 0
 
     def _started(self, cpus: float, settings: Settings) -> None:
         """Wait for all actors."""
@@ -156,6 +161,17 @@ class OnRay:
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         self._read += len(batch)
         return self.coordinator.learn(batch)
+
+    def _adapt(self) -> None:
+        self._moments += 1
+        evidence = [unpack(answer)["evidence"] for answer in self._links.ask([("evidence", ())] * self._shards)]
+        content = encode(take_prior(self._model, evidence, self._moments))
+        self._links.ask([("push", (content,))] * self._shards)
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self.carrier.close()
+        self._links.close()
 
     def gather(self) -> None:
         self._model.load_state(join(self._states()).state())
@@ -204,7 +220,7 @@ def ray_for(settings: Settings) -> Callable[[Run], contextlib.AbstractContextMan
             try:
                 yield learner
             finally:
-                learner.carrier.close()
+                learner.close()
                 _stop([*learner.lanes, *learner.shards])
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -7,8 +7,8 @@ Exactly once: the ledger has the last sequence number of every source, and lies 
 applied before is dropped and counted; one that comes before its predecessor is refused, since the predecessor would be lost.
 
 Decay (PBODL eq. 28) is the shard's: if every worker decayed its copy, the messages would take precision away once per worker. The
-prior stays what it was in the model that the shards started from, and workers pull it: a shard has not all rows of a field, so that
-none of them could correct it (`models.adaptation`) as one model does.
+prior follows the stream (`models.adaptation`) by the evidence of all shards together, since none has all rows of a field: who leads
+them adds it up, and sends what they are to take as a message, which is applied once as all others. Workers pull the prior.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import initialise_rows
 from pbodl.kernels.message import CAUTIOUS, TRUSTING, Guard, product
+from pbodl.models.adaptation import evidence, exchange, row_prior
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.eviction import make_room, sweep
@@ -89,7 +90,9 @@ class Shard:
         if not model.rows_learned:
             before = model.dense.last_seen[0] = message.clock
         model.clock = max(before, message.clock)
-        if message.posterior is not None and message.version == self.version:
+        if message.prior is not None:
+            exchange(model, row_prior(model.spec, message.prior[:, :-1], message.prior[:, -1]))
+        elif message.posterior is not None and message.version == self.version:
             at = self._rows_of(message)
             put(message.posterior, model, at)
             model.table.count[at] += message.counts.astype(np.uint32)
@@ -98,6 +101,10 @@ class Shard:
         self._bound(before)
         self._note(message, entry)
         return True
+
+    def evidence(self) -> NDArray[np.float64]:
+        """What this shard's rows say about the prior; that of all shards adds up."""
+        return evidence(self.model)
 
     def has(self, message: Message) -> bool:
         """Whether the message was applied before."""

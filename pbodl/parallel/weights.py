@@ -36,7 +36,7 @@ def take(model: DeepProbit, at: NDArray[np.int32], shared: bool = True) -> Weigh
         dense = [to_vector(padded, model.shape.sizes) for padded in (model.dense.mean, model.dense.variance)]
     return Weights(
         mean, variance, model.table.last_seen[at], dense[0], dense[1], model.dense.last_seen.copy(), model.scale.moments.copy(),
-        np.column_stack(in_force(model)),
+        prior_in_force(model),
     )  # fmt: skip
 
 
@@ -53,6 +53,11 @@ def put(weights: Weights, model: DeepProbit, at: NDArray) -> None:
         from_vector(weights.dense_variance, model.shape.sizes, model.dense.variance)
         model.dense.last_seen[:] = weights.dense_last_seen
         model.scale.moments = weights.scale.copy()
+
+
+def prior_in_force(model: DeepProbit) -> NDArray[np.float32]:
+    """The prior variances, as `Weights.prior` has them."""
+    return np.column_stack(in_force(model))
 
 
 def take_over_prior(weights: Weights, model: DeepProbit) -> None:
