@@ -67,6 +67,7 @@ class Cluster:
                 self.push(decode(encode(message, half=True)) if self._half else message)
             if self._adapts and first_shard.model.rows_learned == moment:
                 self._moments += 1
+                self.schedule.start_anew()
                 self.push(take_prior(first_shard.model, [shard.evidence() for shard in self.shards], self._moments))
             start = stop
         return ctr

@@ -75,6 +75,7 @@ class Coordinator:
             ctr.append(self._learn(batch.rows(start, stop)))
             if self._adapt is not None and self.seen == moment:
                 self._adapt()
+                self.schedule.start_anew()
             start = stop
         return np.concatenate(ctr)
 

@@ -63,6 +63,11 @@ class Schedule:
         self._workers = active = max(1, min(self.workers, room // smallest))
         return Round(active, max(smallest, min(self.rows, room // active)))
 
+    def start_anew(self) -> None:
+        """Hold the predictive variance against none before: the prior has changed, and with it all variances."""
+        self._variances.clear()
+        self._lowest = math.inf
+
     def _watch(self, variance: float, seen: int) -> None:
         lowest = min(self._variances, default=math.inf)
         if not variance <= min(RISE * lowest, FAR * self._lowest):
@@ -73,8 +78,7 @@ class Schedule:
                 "or smaller minibatches avoid this",
                 stacklevel=3,
             )
-            self._variances.clear()
-            self._lowest = math.inf
+            self.start_anew()
         if math.isfinite(variance) and variance > 0.0:
             self._variances.append(variance)
             self._lowest = min(self._lowest, variance)
