@@ -20,6 +20,7 @@ RAMP = 0.01
 SMALLEST = 64  # rows of a minibatch while the ramp adds workers
 RISE = 1.5  # of the predictive variance, over its lowest in the last rounds, that is taken for overshooting
 MEMORY = 20  # rounds: over longer times it rises with new ads, too
+SETTLING = 10  # rounds that the running mean takes to forget what was before
 FAR = 3.0  # a rise over its lowest of all that is taken for overshooting, however slow
 MOST_WORKERS, MOST_ROWS = 4096, 65536
 
@@ -47,6 +48,7 @@ class Schedule:
         self._workers = 1  # of the last round
         self._variances: deque[float] = deque(maxlen=MEMORY)
         self._lowest = math.inf  # of all since the last brake
+        self._settling = 0  # rounds in which it is not watched
 
     def next(self, seen: int, now: float, variance: float) -> Round:
         """What to do after `seen` rows, when the next one is of the time `now`, and the predictive variance is `variance`."""
@@ -64,11 +66,18 @@ class Schedule:
         return Round(active, max(smallest, min(self.rows, room // active)))
 
     def start_anew(self) -> None:
-        """Hold the predictive variance against none before: the prior has changed, and with it all variances."""
+        """Hold the predictive variance, a running mean, against none before: the prior has changed, and with it all variances."""
+        self._forget()
+        self._settling = SETTLING
+
+    def _forget(self) -> None:
         self._variances.clear()
         self._lowest = math.inf
 
     def _watch(self, variance: float, seen: int) -> None:
+        if self._settling:
+            self._settling -= 1
+            return
         lowest = min(self._variances, default=math.inf)
         if not variance <= min(RISE * lowest, FAR * self._lowest):
             self.brakes += 1
@@ -78,7 +87,7 @@ class Schedule:
                 "or smaller minibatches avoid this",
                 stacklevel=3,
             )
-            self.start_anew()
+            self._forget()
         if math.isfinite(variance) and variance > 0.0:
             self._variances.append(variance)
             self._lowest = min(self._lowest, variance)

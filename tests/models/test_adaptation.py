@@ -132,7 +132,7 @@ def test_shards_are_dealt_the_prior_in_force():
     model = make()
     model.learn(LOG[:130])
     cluster = Cluster(model, workers=2, rows=16, shards=2)
-    cluster.learn(LOG[130:])
+    cluster.learn(LOG[130:200])
     for name in PRIORS:
         np.testing.assert_array_equal(cluster.model().state()[name], model.state()[name])
 

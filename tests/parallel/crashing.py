@@ -8,6 +8,9 @@ from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.coordinator import source_of
 from pbodl.parallel.durable import DurableShard, write_first
 from pbodl.parallel.lane import Lane
+from pbodl.parallel.message import encode
+from pbodl.parallel.packing import unpack
+from pbodl.parallel.prior import take_prior
 from pbodl.parallel.sharding import deal, empty_part
 from pbodl.parallel.wire import Done, Work, decode_done, decode_work, encode_done, encode_work
 
@@ -28,6 +31,7 @@ class Crashing:
         self.lanes = [self._lane(number) for number in range(lanes)]
         self._sent: dict[tuple[int, int], bytes] = {}
         self.killed = {"shard": 0, "lane": 0}
+        self._moments = 0
 
     def _host(self, number: int) -> DurableShard:
         return DurableShard(empty_part(self._model, self._shards), number, self._folder / str(number))
@@ -56,6 +60,20 @@ class Crashing:
         self.killed["shard"] += 1
         self.hosts[number].journal.close()
         self.hosts[number] = self._host(number)
+
+    def adapt(self) -> None:
+        """Adapt the prior, as `on_ray` does; what is interrupted is asked again."""
+        self._moments += 1
+        evidence = self._until_answered(("evidence", ()))
+        message = take_prior(self._model, [unpack(answer)["evidence"] for answer in evidence], self._moments)
+        self._until_answered(("push", (encode(message),)))
+
+    def _until_answered(self, call: Any) -> list[Any]:
+        while True:
+            try:
+                return self._ask([call] * self._shards)
+            except Killed:
+                continue
 
     def send(self, lane: int, work: Work) -> tuple[int, int]:
         self._sent[lane, work.sequence] = encode_work(work)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pbodl.models.adaptation import FIRST
 from pbodl.parallel.coordinator import STALENESS, Coordinator, schedule_of, source_of
 from pbodl.parallel.journal import Superseded
 from pbodl.parallel.ledger import check
@@ -18,7 +19,7 @@ from tests.parallel.logs import differing, fm, log_loss, market_log, plain_log
 
 def cluster(folder, lanes, shards, risk=0.0, seed=0, rows=32):
     carrier = Crashing(fm(), lanes, shards, folder, risk, seed)
-    return carrier, Coordinator(carrier, schedule_of(lanes, rows), lanes)
+    return carrier, Coordinator(carrier, schedule_of(lanes, rows), lanes, adapt=carrier.adapt)
 
 
 def test_one_lane_is_sequential_training_bit_for_bit(tmp_path):
@@ -28,6 +29,29 @@ def test_one_lane_is_sequential_training_bit_for_bit(tmp_path):
     comp = np.concatenate([coordinator.learn(batch.rows(start, start + 300)) for start in range(0, 700, 300)])
     np.testing.assert_array_equal(comp, ctr)
     assert differing(ref, carrier.hosts[0].shard.model) == []
+
+
+def test_one_lane_adapts_the_prior_as_sequential_training_does(tmp_path):
+    batch, ref = market_log(FIRST + 400), fm()
+    ctr = ref.learn(batch)
+    carrier, coordinator = cluster(tmp_path, lanes=1, shards=1, rows=300)
+    comp = np.concatenate([coordinator.learn(batch.rows(start, start + 5000)) for start in range(0, len(batch), 5000)])
+    np.testing.assert_array_equal(comp, ctr)
+    assert differing(ref, carrier.hosts[0].shard.model) == []
+
+
+def test_the_prior_is_exchanged_once_whatever_is_killed(tmp_path):
+    batch = market_log(FIRST + 200)
+    carrier, coordinator = cluster(tmp_path, lanes=3, shards=2, risk=0.1, rows=256)
+    coordinator.learn(batch)
+    carrier.adapt()  # once more, among murders: whatever was lost on the way was sent again
+    shards = [host.shard for host in carrier.hosts]
+    assert [shard.ledger["prior"].sequence for shard in shards] == [2, 2]
+    assert np.array_equal(*(shard.model.row_prior.variance for shard in shards))
+    for number, shard in enumerate(shards):
+        carrier._restart(number)
+        assert np.array_equal(carrier.hosts[number].shard.model.row_prior.variance, shard.model.row_prior.variance)
+    assert check(coordinator.accounts, [shard.ledger for shard in shards], len(batch)).asdict()["sound"]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -35,6 +35,19 @@ def test_burn_in_by_rows_and_by_time():
     assert rows.next(10**6, 0.0, 0.1) == Round(4, 256)
 
 
+def test_after_a_change_of_the_prior_the_variance_is_held_against_what_follows():
+    schedule = Schedule(16, 256)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for variance in (0.2, 0.2, 0.2):
+            schedule.next(10**6, 0.0, variance)
+        schedule.start_anew()
+        for step in range(30):
+            schedule.next(10**6, 0.0, min(0.2 + 0.05 * step, 0.6))
+    with pytest.warns(UserWarning, match="overshoot"):
+        schedule.next(10**6, 0.0, 1.0)
+
+
 def test_a_sharp_rise_of_the_variance_brakes_with_a_warning():
     schedule = Schedule(16, 256)
     for variance in (0.2, 0.19, 0.21, 0.2):
