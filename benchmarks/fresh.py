@@ -4,8 +4,7 @@ A Redis server with an append-only file, `pbodl online` reading from it and publ
 After an hour of history, sent at once and learned, traffic comes at a steady rate. Now and then there is an impression of a user
 and an ad of its own, in all their fields, and some seconds later its click. A request scores that ad, and another scores a user and
 an ad that nobody has seen, otherwise the same, by the same model: what other traffic teaches moves both, the click only one. The
-time runs from the XADD of the click to the first answer in which the log odds of the two have moved apart by MOVED, and clearly
-further than in the seconds before.
+time runs from the XADD of the click to the first answer in which the log odds of the two have moved apart by MOVED.
 """
 
 import heapq
@@ -25,11 +24,12 @@ from benchmarks.broker import command, free_port, redis_server
 from pbodl.data.synthetic import World
 from pbodl.data.world_columns import GROUPS
 from pbodl.serving import Client
+from pbodl.serving.client import ServerError
 from pbodl.streaming.redis_stream import RedisSink
 
 HISTORY, RATE, STEP = 100_000, 500, 0.1  # impressions before the trials, impressions a second, seconds between messages
 DELAY = 60.0  # of clicks, in the mean
-MOVED = 0.05
+MOVED = 0.1  # upwards; other traffic moves it by less than half of that in some seconds
 PATIENCE = 60.0  # seconds
 
 
@@ -98,7 +98,10 @@ class Marked:
     def apart(self, client: Client) -> float:
         """How far apart the two are in the log odds that one model serves."""
         while True:
-            answers = [client.score(user, context | {"time": time.time()}, ads) for user, context, ads in self._requests]
+            try:
+                answers = [client.score(user, context | {"time": time.time()}, ads) for user, context, ads in self._requests]
+            except ServerError:  # a server that has no time to answer is asked again, and the time runs on
+                continue
             if answers[0].model == answers[1].model:
                 odds = [float(np.log(answer.ctr[0] / (1 - answer.ctr[0]))) for answer in answers]
                 return odds[0] - odds[1]
@@ -117,7 +120,7 @@ def trial(number: int, row: dict[str, Any], sink: RedisSink, client: Client) -> 
     sink.send([{"event": "click", "id": marked.name, "time": time.time()}])
     while time.monotonic() < began + PATIENCE:
         moved = marked.apart(client) - before
-        if moved > max(MOVED, 1.5 * noise):
+        if moved > MOVED:
             return time.monotonic() - began, moved, noise
         time.sleep(0.01)
     raise SystemExit(f"the click of {marked.name} was not served within {PATIENCE:g} s")

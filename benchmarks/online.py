@@ -4,9 +4,10 @@
     python -m benchmarks.online day --rows 2000000      24 hours of events through Redis: rate and memory on the way
     python -m benchmarks.online watch --rows 1720000 --seeds 21 22 23 24 25     ordinary events: alarms of the watchdog
     python -m benchmarks.online faults --seeds 31 32 33                         labels inverted, fields missing: how soon it sees it
+    python -m benchmarks.online served --seeds 12 --days 4 --rows 700000        log loss as served, ways to settle non-clicks
     python -m benchmarks.online fresh --trials 50       from a click in the broker to a served CTR: real processes
 
-All but `watch` and `faults` start a Redis server of their own. The two ways of `rate` take turns, the first round does not count,
+`rate`, `day` and `fresh` start a Redis server of their own. The two ways of `rate` take turns, the first round does not count,
 and times are those of whole runs without the program's start.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from benchmarks.broker import redis_server
 from benchmarks.fresh import fresh
+from benchmarks.served import served
 from benchmarks.stopwatch import Stopwatch, peak, resident
 from benchmarks.watch import DAYS, faults, ordinary
 from pbodl.data.synthetic import World
@@ -121,11 +123,11 @@ def tell_slope(peaks: list[float], events: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rate", "day", "watch", "faults", "fresh"])
+    parser.add_argument("what", choices=["rate", "day", "watch", "faults", "served", "fresh"])
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--days", type=int, nargs="+", default=DAYS, help="of watch, for the seeds in turn")
+    parser.add_argument("--days", type=int, nargs="+", default=DAYS, help="of watch and served, for the seeds in turn")
     parser.add_argument("--negative-rate", type=float, default=1.0, help="of watch")
     parser.add_argument("--trials", type=int, default=50)
     given = parser.parse_args()
@@ -137,6 +139,9 @@ def main() -> None:
         ordinary(given.seeds, given.rows, given.negative_rate, given.days)
     elif given.what == "faults":
         faults(given.seeds)
+    elif given.what == "served":
+        for seed, days in zip(given.seeds, itertools.cycle(given.days), strict=False):
+            served(seed, days, given.rows)
     else:
         fresh(given.trials)
 

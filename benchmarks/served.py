@@ -1,0 +1,46 @@
+"""The log loss of CTRs as they would be served: each impression predicted when it comes, by the model that the stream has made.
+
+Progressive figures cannot tell this of a stream: they are of rows as they are learned, clicks and non-clicks at different ages.
+"""
+
+import tempfile
+
+import msgspec
+import numpy as np
+
+from benchmarks.watch import PIECE, events
+from pbodl.data.synthetic import World
+from pbodl.streaming.learner import Learner, StreamOptions
+from pbodl.streaming.source import Position
+from pbodl.training.config import check_config
+
+ROWS, SKIPPED = 1_700_000, 100_000  # of the world; not counted at the start
+WAYS = {
+    "rows joined beforehand": (True, StreamOptions()),
+    "in step, window 10 min": (False, StreamOptions()),
+    "at end, window 10 min": (False, StreamOptions(settle="at-end")),
+    "at end, window 1 min": (False, StreamOptions(settle="at-end", window="1m")),
+}
+
+
+def served(seed: int, days: int, stop: int) -> None:
+    """The figures of each way, over the first `stop` impressions of a world."""
+    world = World(seed=seed, days=days, rows=ROWS)
+    config = check_config({"schema": msgspec.to_builtins(world.schema), "model": {"kind": "fm-mlp"}})
+    for name, (joined, options) in WAYS.items():
+        pieces = []
+        with tempfile.TemporaryDirectory() as folder:
+            learner = Learner.start(config, folder, options, Position())
+            for first, some, batch in zip(range(0, stop, PIECE), events(world, None, joined), world.batches(PIECE), strict=False):
+                clicks, true = (batch.column(column).to_numpy() for column in ("click", "p_true"))
+                if first >= SKIPPED:
+                    p = np.clip(learner.model.predict(some.rows).ctr, 1e-12, 1 - 1e-12)
+                    losses = [-np.where(clicks > 0, np.log(q), np.log1p(-q)).mean() for q in (p, true)]
+                    pieces.append((*losses, p.sum() / clicks.sum()))
+                learner.take(some, Position())
+        loss, best, most = np.mean(pieces, axis=0)[0], np.mean(pieces, axis=0)[1], np.max(pieces, axis=0)[2]
+        print(
+            f"seed {seed}, {days} days, {name}: served log loss {loss:.4f} (the truth has {best:.4f}), progressive "
+            f"{learner.metrics()['log_loss']:.4f}; in the worst {PIECE} impressions CTRs are {most:.2f} times the clicks",
+            flush=True,
+        )
