@@ -149,6 +149,7 @@ def fresh(trials: int) -> None:
         (folder / "model").mkdir()
         sink = RedisSink(stream, 500)
         traffic = Traffic(sink, World(seed=7, days=1, rows=10_000_000))
+        rows = [traffic.row() for _ in range(trials)]
         traffic.history()
         learn = ["online", "--source", stream, "--preset", "synthetic", "--out", str(folder / "run")]
         learn += ["--publish", str(folder / "model"), "--metrics-port", str(port)]
@@ -158,7 +159,7 @@ def fresh(trials: int) -> None:
                 while not (client.ready() and caught_up(port)):
                     time.sleep(0.05)
                 own = RedisSink(stream, 1)
-                told = [trial(number, traffic.row(), own, client) for number in range(trials)]
+                told = [trial(number, row, own, client) for number, row in enumerate(rows)]
             sizes = {path.suffix: path.stat().st_size for path in (folder / "model").iterdir()}
     seconds, moved, noise = np.array(told).T
     print("seconds: " + " ".join(f"{value:.2f}" for value in seconds))
