@@ -122,7 +122,7 @@ def freshness(trainer: Trainer, url: str, trials: int) -> dict[str, Any]:
     trainer.publisher.every = EVERY
     traffic, seconds = Traffic(seed=2), []
     process = generator(url, LOADS["a"], 3600.0)
-    trainer.model.predict(traffic.rows(1))  # compiled now, where it is not cached: a trainer does not predict, only this measurement
+    trainer.model.predict(traffic.rows(1))  # compiles it, where it is not cached: only this measurement predicts, no trainer does
     with Client(url, timeout=5.0) as client:
         for trial in range(trials):
             wait = time.monotonic() + random.Random(trial).uniform(0.0, EVERY)
