@@ -25,7 +25,7 @@ from pbodl.streaming.join_rules import TAKE_BACK
 STRETCH = 2000  # rows that are judged together
 LEARNING = 20  # stretches at the start that are not judged: a new model expects little
 SIGMAS = 6.0  # of chance
-LOSS_SPREADS = 10.0  # of the usual surprise, which is at least that of chance
+LOSS_SPREADS = 15.0  # of the usual surprise, which is at least that of chance
 CLICK_FACTOR = 2.5  # of the odds of a click that the model expected
 CTR_FACTOR = 3.0  # of the odds of a click in the stretches before
 MISSING_SHARE = 0.3  # more rows without a field than before
