@@ -57,6 +57,7 @@ FIGURES: dict[str, Figure] = {
     "cpm": _ratio("revenue", "impressions"),
     "value": _ratio("value", "best"),  # of the best possible
     "regret": _lost("value", "best"),
+    "best": _ratio("best", "impressions"),  # what the arm's users had to offer
     "calibration": _ratio("predicted", "chances"),
     "new_ctr": _ratio("new_clicks", "new"),
     "new_true_ctr": _ratio("new_chances", "new"),

@@ -12,7 +12,7 @@ from pbodl.training.page import charts, page, section, table, tiles, write_page
 Line = Mapping[str, Any]
 TABLE_3 = (
     "arm", "impressions", "CTR", "CTR lift (95 %)", "paper", "CTR lift by the truth (95 %)", "CPM lift (95 %)",
-    "share of the best, lift (95 %)",
+    "share of the best, lift (95 %)", "the best itself (95 %)",
 )  # fmt: skip
 TABLE_4 = ("arm", "new ads' CTR", "lift (95 %)", "paper", "lift by the truth (95 %)", "share of impressions", "paper's share")
 QUALITY = ("arm", "regret (95 %)", "regret where the best ad is new (95 %)", "calibration", "calibration on new ads")
@@ -35,7 +35,8 @@ WORDS = (
     "CTR and CPM are what was observed; 'by the truth' takes the true click probabilities of the shown ads, and so leaves out "
     "the luck of the clicks.",
     "Share of the best: the expected value of what was shown over that of the best possible ranking; regret is what is missing "
-    "to 1. It takes out how different the arms' users and candidates are, and is the most precise of these figures.",
+    "to 1. It takes out how different the arms' users and candidates are, and is the most precise of these figures. "
+    "The best itself: the expected value per impression of the best ranking, which is a matter of the users that an arm was given.",
     "A new ad is one whose first impression, in the burn-in or by the arm itself, was less than a day ago. In 'regret where the "
     "best ad is new' the best ad came to the market less than a day ago.",
     "Calibration: predicted over true CTR of what was shown.",
@@ -83,7 +84,7 @@ def write_report(out: Path, result: Mapping[str, Any]) -> None:
 def _table_3(line: Line) -> list[str]:
     lifts, base = line["lifts"], line["published"][0] == 0.0
     paper = "base" if base else _percent(line["published"][0])
-    shown = ["base"] * 4 if base else [_lift(lifts[name]) for name in ("ctr", "true_ctr", "cpm", "value")]
+    shown = ["base"] * 5 if base else [_lift(lifts[name]) for name in ("ctr", "true_ctr", "cpm", "value", "best")]
     return [line["name"], f"{line['impressions']:,}", _share(line["figures"]["ctr"]), shown[0], paper, *shown[1:]]
 
 

@@ -24,7 +24,7 @@ def summary(test: ABTest, outcomes: Sequence[Sequence[Outcome]]) -> dict[str, An
             "published": arm.published,
             "impressions": int(arms[number].total[0]), "clicks": int(arms[number].total[1]),
             "figures": {name: _plain(arms[number].figure(name)) for name in FIGURES},
-            "lifts": _lifts(arms[number], arms[0], ("ctr", "true_ctr", "cpm", "value")),
+            "lifts": _lifts(arms[number], arms[0], ("ctr", "true_ctr", "cpm", "value", "best")),
             "new_lifts": _lifts(arms[number], arms[test.new_ads_base], ("new_ctr", "new_true_ctr")),
             "seeds": [_by_seed(world, number, test) for world in outcomes],
             "days": {name: [_number(value) for value in FIGURES[name](days)] for name in FIGURES},
