@@ -7,7 +7,9 @@ known. What matters to a ranking is the error within a request: what all candida
 stands the variance that exploration works with, (v - least v of the request)/(1+v).
 """
 
+import argparse
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +18,34 @@ from scipy.stats import norm
 from pbodl.experiments.ab_arm import ArmAtWork, burn_in, with_candidates
 from pbodl.experiments.ab_features import Features, batch_of
 from pbodl.experiments.ab_lineup import Arm
-from pbodl.experiments.ab_tuning import SEEDS
+from pbodl.experiments.ab_tuning import NEVER, SEEDS
 from pbodl.experiments.ab_world import World
 
-DAYS, REQUESTS_PER_DAY, ADS = 3, 40_000, 300
+DAYS, AFTER, REQUESTS_PER_DAY, ADS = 3, 7, 40_000, 300  # as the experiment has them
+ADAPTING = (("adapt_prior", True),)
 EVERY = 20  # of the next day's requests, one is looked at
 
 
-def errors(kind: str, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
-    """Of every candidate: squared error within its request, variance for exploration, whether the ad is new, truth's spread."""
-    world = World(seed, DAYS + 1, REQUESTS_PER_DAY, ADS)
+class Found(NamedTuple):
+    """Of every candidate."""
+
+    squared: NDArray[np.float64]  # error within its request
+    excess: NDArray[np.float64]  # variance for exploration
+    new: NDArray[np.bool_]  # the ad was never shown
+    spread: NDArray[np.float64]  # squared, of the truth within its request
+    predicted: NDArray[np.float64]
+    truth: NDArray[np.float64]
+
+    def calibration(self, chosen: NDArray[np.bool_]) -> float:
+        return float(self.predicted[chosen].sum() / self.truth[chosen].sum())
+
+
+def find(arm: Arm, seed: int) -> Found:
+    """Predict the candidates of the day after the burn-in."""
+    world = World(seed, DAYS + AFTER, REQUESTS_PER_DAY, ADS)
     features = Features(world)
     log = burn_in(world, features, DAYS)
-    model = ArmAtWork(Arm(kind, kind, 1e9), world, features, log, "ecpm").model
+    model = ArmAtWork(arm, world, features, log, "ecpm").model
     requests, candidates = with_candidates(world, world.requests(DAYS).part(slice(None, None, EVERY)))
     counts = np.diff(candidates.indptr)
     rows = features.with_ads(np.repeat(features.of_requests(requests), counts, axis=0), candidates.ad)
@@ -41,21 +58,27 @@ def errors(kind: str, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float6
     error = within(truth - predicted.mean / np.sqrt(1.0 + predicted.variance))
     least = np.repeat(np.minimum.reduceat(predicted.variance, candidates.indptr[:-1]), counts)
     excess = (predicted.variance - least) / (1.0 + predicted.variance)
-    return error**2, excess, np.isinf(log.first_shown[candidates.ad]), within(truth) ** 2
+    new = np.isinf(log.first_shown[candidates.ad])
+    return Found(error**2, excess, new, within(truth) ** 2, predicted.ctr, candidates.probability)
 
 
 def main() -> None:
-    """Print errors and variances of old and new ads, and by quarters of the variance."""
-    for kind in ("fm-mlp", "ffm-mlp"):
-        found = [errors(kind, seed) for seed in SEEDS]
-        squared, excess, new, spread = (np.concatenate(column) for column in zip(*found, strict=True))
-        print(f"{kind}: variance of the truth within a request {spread.mean():.3f}")
-        for name, chosen in (("ads seen in the burn-in", ~new), ("ads never shown yet", new)):
-            print(f"  {name}: squared error {squared[chosen].mean():.3f}, variance {excess[chosen].mean():.3f}")
-        edges = np.quantile(excess, [0.0, 0.25, 0.5, 0.75, 1.0])
-        for low, high in itertools.pairwise(edges):
+    """Print errors and variances of old and new ads, by quarters of the variance, and whether new ads' CTR is right."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS), help="of the worlds")
+    seeds = parser.parse_args().seeds
+    for name, kind, changes in (("FM-MLP", "fm-mlp", ()), ("FFM-MLP", "ffm-mlp", ()), ("FM-MLP, adapt_prior", "fm-mlp", ADAPTING)):
+        worlds = [find(Arm(name, kind, NEVER, changes=changes), seed) for seed in seeds]
+        squared, excess, new, spread = (np.concatenate(column) for column in list(zip(*worlds, strict=True))[:4])
+        print(f"{name}: variance of the truth within a request {spread.mean():.3f}")
+        for which, chosen in (("ads seen in the burn-in", ~new), ("ads never shown yet", new)):
+            print(f"  {which}: squared error {squared[chosen].mean():.3f}, variance {excess[chosen].mean():.3f}")
+        for low, high in itertools.pairwise(np.quantile(excess, [0.0, 0.25, 0.5, 0.75, 1.0])):
             chosen = (excess >= low) & (excess <= high)
             print(f"  variance {low:.3f} to {high:.3f}: squared error {squared[chosen].mean():.3f}")
+        for seed, world in zip(seeds, worlds, strict=True):
+            old, never = world.calibration(~world.new), world.calibration(world.new)
+            print(f"  world {seed}, predicted over true CTR: {old:.3f} of ads seen, {never:.3f} of ads never shown")
 
 
 if __name__ == "__main__":
