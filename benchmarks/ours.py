@@ -15,7 +15,8 @@ PREDICT_ROWS = 1000  # that one call of `predict` is given: the candidates of a 
 MODELS: dict[str, Callable[[pbodl.Schema], pbodl.DeepProbit]] = {
     "concat": pbodl.DeepProbit,
     "sum": pbodl.SparseMLP,
-    "fm": pbodl.FMMLP,
+    "fm": lambda schema: pbodl.FMMLP(schema, pairs="fields"),  # the network of PyTorch's
+    "fm of groups": pbodl.FMMLP,
     "ffm": pbodl.FFMMLP,
     "linear": lambda schema: pbodl.SparseMLP(schema, dim=1, hidden=(), linear=False),
 }

@@ -7,14 +7,16 @@ all features of a group have its gradient. What two features of the same group w
 of FM's pairs, and on click logs mostly noise. With one feature to a group it is FM itself.
 """
 
+import numpy as np
+
 from pbodl._jit import inlined
 from pbodl.kernels.interaction import fm_backward, fm_forward
 from pbodl.kernels.normal import ZERO
 
 
 @inlined
-def group_fm_forward(m_x, v_x, n, groups, mode, members, m_p, v_p, sums, m_z, v_z):
-    """Moments of z_0; groups[j] is the group of feature j, members counts 0, 1, 2, ... MODIFIES: m_z, v_z (zeroed by the caller);
+def group_fm_forward(m_x, v_x, at, n, groups, mode, members, m_p, v_p, sums, m_z, v_z):
+    """Moments of z_0; feature j is m_x[at[j]], of group groups[j]; members counts 0, 1, 2, ... MODIFIES: m_z, v_z (zeroed by the caller);
     for backward: m_p and v_p (G, 1, K), sums (3, K)."""
     n_groups, dim = m_p.shape[0], m_x.shape[2]
     for g in range(n_groups):
@@ -22,10 +24,10 @@ def group_fm_forward(m_x, v_x, n, groups, mode, members, m_p, v_p, sums, m_z, v_
             m_p[g, 0, k] = ZERO
             v_p[g, 0, k] = ZERO
     for j in range(n):
-        m_g, v_g = m_p[groups[j], 0], v_p[groups[j], 0]
+        i, m_g, v_g = np.uint32(at[j]), m_p[groups[j], 0], v_p[groups[j], 0]
         for k in range(dim):
-            m_g[k] += m_x[j, 0, k]
-            v_g[k] += v_x[j, 0, k]
+            m_g[k] += m_x[i, 0, k]
+            v_g[k] += v_x[i, 0, k]
     fm_forward(m_p, v_p, members, n_groups, 0, mode, sums, m_z, v_z)
 
 

@@ -161,7 +161,8 @@ def operation_forward(shape, features, sample, w):
         for j in range(n):
             w.groups[j] = shape.group_of_field[features.fields[first + j]]
         if shape.op == GROUP_FM:
-            group_fm_forward(w.m_x, w.v_x, n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], m_z, v_z)
+            at = w.members[0]
+            group_fm_forward(w.m_x, w.v_x, at, n, w.groups, shape.mode, at, w.m_p, w.v_p, w.sums[0], m_z, v_z)
         else:
             ffm_forward(w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, m_z, v_z)
 
@@ -287,11 +288,16 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
 def plain_fm_forward(m_w, v_w, shape, features, sample, w):
     """z_0 by FM for a plain sample, from the rows where they are: copying takes longer than the arithmetic. MODIFIES: w."""
     first, last = features.indptr[sample], features.indptr[sample + 1]
-    m_z, v_z = w.m_z[0], w.v_z[0]
+    m_z, v_z, at, n = w.m_z[0], w.v_z[0], features.rows[first:], last - first
     for i in range(shape.width):
         m_z[i] = ZERO
         v_z[i] = ZERO
-    fm_forward(m_w, v_w, features.rows[first:], last - first, 0, shape.mode, w.sums[0], m_z, v_z)
+    if shape.op == FM:
+        fm_forward(m_w, v_w, at, n, 0, shape.mode, w.sums[0], m_z, v_z)
+    else:
+        for j in range(n):
+            w.groups[j] = shape.group_of_field[features.fields[first + j]]
+        group_fm_forward(m_w, v_w, at, n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], m_z, v_z)
 
 
 @inlined
@@ -310,14 +316,14 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
     m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
     packed, block = pack_layers(dense, shape.sizes), make_block(shape.sizes, shape.width)
-    indptr = features.indptr
+    indptr, fm = features.indptr, shape.op in (FM, GROUP_FM)
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
         all_plain = are_plain(features, indptr[begin], indptr[begin + n], forgetting)
         for s in range(n):
             sample = begin + s
             prefetch_rows(rows, features, min(sample + BLOCK, len(mean) - 1))
-            if shape.op == FM and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1], forgetting)):
+            if fm and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1], forgetting)):
                 mean[sample], variance[sample] = linear_forward(rows, features, sample)
                 plain_fm_forward(m_w, v_w, shape, features, sample, w)
             else:

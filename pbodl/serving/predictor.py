@@ -17,7 +17,7 @@ from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import nearest
 from pbodl.errors import InputError
-from pbodl.kernels.interaction import CONCAT, FFM, GROUP_FM
+from pbodl.kernels.interaction import CONCAT, FFM, FM, GROUP_FM
 from pbodl.kernels.layers import pack_layers
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
@@ -56,8 +56,10 @@ class Predictor:
         self.version = version
         self.schema = model.schema
         self.encoder = encoder_of(model.schema)
-        self._operation = Operation(model.shape.op, model.shape.mode, np.int64(layout.vectors), np.int64(layout.dim))
         self._class_of_field, self._classes = _classes(model)
+        own, shared = self._class_of_field[self.encoder.own_fields], self._class_of_field[self.encoder.shared_fields]
+        about = (np.int64(layout.vectors), np.int64(layout.dim), np.int64(_own_class(model, own, shared)))
+        self._operation = Operation(model.shape.op, model.shape.mode, *about)
         self._packed = version.table.packed()
         self._layers = pack_layers(model.dense, model.shape.sizes)
         scaled = [field.kind == "number" and field.transform == "scale" for field in model.schema.fields]
@@ -156,3 +158,11 @@ def _classes(model: DeepProbit) -> tuple[NDArray[np.int32], int]:
     if model.op == CONCAT:
         return np.arange(fields, dtype=np.int32), fields
     return np.zeros(fields, np.int32), 1
+
+
+def _own_class(model: DeepProbit, own: NDArray[np.int32], shared: NDArray[np.int32]) -> int:
+    """Where FM's own sums are; -1 where it is not used, or own features share a group with others, or are of several groups."""
+    if model.shape.op == FM:
+        return 0
+    alone = model.shape.op == GROUP_FM and len(set(own.tolist())) == 1 and own[0] not in shared
+    return int(own[0]) if alone else -1

@@ -51,6 +51,7 @@ class Operation(NamedTuple):
     mode: np.int64  # of the FM variance: EXACT or PAPER
     vectors: np.int64  # G
     dim: np.int64  # K
+    own_class: np.int64  # where FM's own sums are, if the own and the shared features meet as two sets of FM do; else -1
 
 
 class Sums(NamedTuple):
@@ -253,13 +254,15 @@ def combine(a, b, operation, to):
 
 
 @kernel
-def meet_usual(x, m_x, total, inner, places, n, z):
-    """`combine` and `into_block` for n candidates, where the operation is exact FM of the usual dimension; x is (2, K): S and V.
-    MODIFIES: z."""
+def meet_usual(x, m_x, total, c, inner, places, n, z):
+    """`combine` and `into_block` for n candidates, where the operation is exact FM of the usual dimension, between groups or not.
+
+    x is S and V of the shared features, m_x their m, v and T; total and inner are the candidates', in class c. MODIFIES: z.
+    """
     for s in range(n):
         p = np.uint32(places[s])
         for k in range(USUAL):
-            s_x, v_x, s_y, v_y = x[0, k], x[1, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k]
+            s_x, v_x, s_y, v_y = x[0, k], x[1, k], total[p, c, 0, 0, k], total[p, c, 0, 1, k]
             m = m_x[0, k] + inner[p, 0, 0, k] + s_x * s_y
             across = TWO * (s_y * m_x[2, k] + s_x * inner[p, 0, 2, k]) + s_y * s_y * v_x + s_x * s_x * v_y + v_x * v_y
             z[0, k, s], z[1, k, s], z[2, k, s] = m, m_x[1, k] + inner[p, 0, 1, k] + across, m * m
@@ -281,14 +284,21 @@ def sum_features(packed, samples, operation, now, prior, forgetting, places, sum
 
 @jit
 def score_candidates(shared, own, places, operation, layers, shape, mean, variance):
-    """Moments of z_L of every candidate, from the sums of the features that all share and of its own. MODIFIES: mean, variance."""
+    """Moments of z_L of every candidate, from the sums of the features that all share and of its own.
+
+    MODIFIES: mean, variance; shared, which is of no further use.
+    """
     sums = Sums(np.zeros_like(shared.total), np.zeros_like(shared.inner), np.zeros_like(shared.linear))
     block = make_block(shape.sizes, shape.width)
-    usual = operation.op == FM and operation.mode == EXACT and operation.dim == USUAL
+    usual = operation.own_class >= 0 and operation.mode == EXACT and operation.dim == USUAL
+    s_v = shared.total[0, 0]
+    if usual and operation.op == GROUP_FM:
+        join_groups(operation, shared)
+        s_v = shared.inner[1]
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
         if usual:
-            meet_usual(shared.total[0, 0], shared.inner[0], own.total, own.inner, places[begin:], n, block.z)
+            meet_usual(s_v, shared.inner[0], own.total, operation.own_class, own.inner, places[begin:], n, block.z)
         for s in range(n):
             p = np.uint32(places[begin + s])
             if not usual:

@@ -29,7 +29,7 @@ def comp_forward(m_x, v_x, groups, mode="exact", n_groups=3):
         np.full((n_groups, 1, dim), np.nan, F32), np.full((3, dim), np.nan, F32),
     )  # fmt: skip
     m_z, v_z = np.zeros(dim, F32), np.zeros(dim, F32)
-    group_fm_forward(m_x, v_x, n, *kept, m_z, v_z)
+    group_fm_forward(m_x, v_x, np.arange(n), n, *kept, m_z, v_z)
     return m_z, v_z, kept
 
 

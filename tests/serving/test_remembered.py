@@ -18,7 +18,7 @@ KINDS = {"concat": pbodl.DeepProbit, "sum": pbodl.SparseMLP, "fm": pbodl.FMMLP, 
 
 
 def memory(capacity: int) -> Remembered:
-    return Remembered(capacity, 2, 1, Operation(np.int64(FM), np.int64(EXACT), np.int64(1), np.int64(4)))
+    return Remembered(capacity, 2, 1, Operation(np.int64(FM), np.int64(EXACT), np.int64(1), np.int64(4), np.int64(0)))
 
 
 def keys(*pairs: tuple[int, int]) -> np.ndarray:
