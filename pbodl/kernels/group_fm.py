@@ -3,8 +3,8 @@
 Letters: S_f = Σ_{i in f} z_i, the sum of group f's vectors.
     z_0k = Σ_{f<g} S_fk S_gk
 That is FM (`interaction`) of one vector per group: the sums are independent, as their features are, so its moments are exact, and
-all features of a group have its gradient. What two features of the same group would say to each other is left out: it is most
-of FM's pairs, and on click logs mostly noise. With one feature to a group it is FM itself.
+all features of a group have its gradient. What two features of the same group would say to each other is left out: on click
+logs it is mostly noise. With one feature to a group it is FM itself.
 """
 
 import numpy as np
