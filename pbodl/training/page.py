@@ -13,7 +13,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink); }
 body { font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 32px 20px 64px; }
+main { max-width: 1280px; margin: 0 auto; padding: 32px 20px 64px; }
 h1 { font-size: 26px; margin: 0; line-height: 1.25; }
 h2 { font-size: 18px; margin: 36px 0 12px; }
 .lead { color: var(--muted); margin: 4px 0 24px; }
@@ -44,7 +44,8 @@ circle { fill: var(--c); } .group { fill-opacity: .75; } .reach { stroke: var(--
 .s4 { --c: var(--c4); } .s5 { --c: var(--c5); } .s6 { --c: var(--c6); } .s7 { --c: var(--c7); }
 .card { overflow-x: auto; padding: 6px 14px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
-th { color: var(--muted); font-weight: 500; } th, td { padding: 6px 10px; text-align: right; white-space: nowrap; }
+th, td { padding: 6px 8px; text-align: right; white-space: nowrap; }
+th { color: var(--muted); font-weight: 500; white-space: normal; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; } tbody tr { border-top: 1px solid var(--rule); }
 pre { margin: 8px 0; font: 13px/1.45 ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace; white-space: pre-wrap; }
 details summary { cursor: pointer; color: var(--muted); padding: 4px 0; }
