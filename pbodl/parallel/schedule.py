@@ -48,7 +48,7 @@ class Schedule:
         self._workers = 1  # of the last round
         self._variances: deque[float] = deque(maxlen=MEMORY)
         self._lowest = math.inf  # of all since the last brake
-        self._settling = 0  # rounds in which it is not watched
+        self._settling = 0  # rounds yet until the variance is that of the new prior
 
     def next(self, seen: int, now: float, variance: float) -> Round:
         """What to do after `seen` rows, when the next one is of the time `now`, and the predictive variance is `variance`."""
@@ -66,8 +66,8 @@ class Schedule:
         return Round(active, max(smallest, min(self.rows, room // active)))
 
     def start_anew(self) -> None:
-        """Hold the predictive variance, a running mean, against none before: the prior has changed, and with it all variances."""
-        self._forget()
+        """The prior has changed, and with it all variances: for a while only a rise too far counts, then all begins anew."""
+        self._variances.clear()
         self._settling = SETTLING
 
     def _forget(self) -> None:
@@ -75,8 +75,10 @@ class Schedule:
         self._lowest = math.inf
 
     def _watch(self, variance: float, seen: int) -> None:
-        if self._settling:
+        if self._settling and variance <= FAR * self._lowest:
             self._settling -= 1
+            if not self._settling:
+                self._forget()
             return
         lowest = min(self._variances, default=math.inf)
         if not variance <= min(RISE * lowest, FAR * self._lowest):
@@ -88,6 +90,7 @@ class Schedule:
                 stacklevel=3,
             )
             self._forget()
+            self._settling = 0
         if math.isfinite(variance) and variance > 0.0:
             self._variances.append(variance)
             self._lowest = min(self._lowest, variance)

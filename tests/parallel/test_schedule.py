@@ -43,9 +43,19 @@ def test_after_a_change_of_the_prior_the_variance_is_held_against_what_follows()
             schedule.next(10**6, 0.0, variance)
         schedule.start_anew()
         for step in range(30):
-            schedule.next(10**6, 0.0, min(0.2 + 0.05 * step, 0.6))
+            schedule.next(10**6, 0.0, min(0.2 + 0.04 * step, 0.5))
     with pytest.warns(UserWarning, match="overshoot"):
         schedule.next(10**6, 0.0, 1.0)
+
+
+def test_after_a_change_of_the_prior_a_rise_too_far_still_brakes():
+    schedule = Schedule(16, 256)
+    for variance in (0.2, 0.2):
+        schedule.next(10**6, 0.0, variance)
+    schedule.start_anew()
+    with pytest.warns(UserWarning, match="overshoot"):
+        schedule.next(10**6, 0.0, 0.7)
+    assert schedule.brakes == 1
 
 
 def test_a_sharp_rise_of_the_variance_brakes_with_a_warning():
