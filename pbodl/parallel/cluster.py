@@ -15,7 +15,7 @@ from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import Message, decode, encode, split
-from pbodl.parallel.prior import take_prior
+from pbodl.parallel.prior import adapts, take_prior
 from pbodl.parallel.schedule import Schedule
 from pbodl.parallel.sharding import deal, join
 from pbodl.parallel.worker import Worker, plan
@@ -41,7 +41,7 @@ class Cluster:
         self._half, self._sent = half, sent
         self.schedule = Schedule(workers, rows, burn_in)
         self.shards = deal(model, shards)
-        self._adapts, self._moments = model.spec.adapt_prior, 0
+        self._adapts, self._moments = adapts(model, workers, merge), 0
         self.workers = [Worker(model, f"worker-{n}", merge) for n in range(workers)]
 
     def learn(self, data: Any) -> NDArray[np.float64]:

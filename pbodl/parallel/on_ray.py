@@ -39,7 +39,7 @@ from pbodl.parallel.link import TOKEN, Address, Door, Links
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import encode
 from pbodl.parallel.packing import Bytes, unpack
-from pbodl.parallel.prior import take_prior
+from pbodl.parallel.prior import adapts, take_prior
 from pbodl.parallel.server import Shard
 from pbodl.parallel.sharding import deal, empty_part, join
 from pbodl.parallel.wire import decode_work, encode_done
@@ -140,7 +140,7 @@ class OnRay:
         schedule = schedule_of(settings.workers, rows, settings.burn_in)
         self.carrier = LinkCarrier(settings.workers, lambda lane: _get(self.lanes[lane].address.remote()), token)
         self._links = Links(settings.shards, lambda shard: _get(self.shards[shard].address.remote()), token)
-        adapt = self._adapt if model.spec.adapt_prior else None
+        adapt = self._adapt if adapts(model, settings.workers, settings.merge) else None
         self.coordinator = Coordinator(self.carrier, schedule, settings.workers, model.rows_learned, adapt)
         self._moments = 0
 

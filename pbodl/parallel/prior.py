@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 
 from pbodl.models.adaptation import estimated
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import Message, prior_message
 
 SOURCE = "prior"
+
+
+def adapts(model: DeepProbit, workers: int, merge: str) -> bool:
+    """Whether the prior is adapted: not under plain addition, whose overshooting weights would widen it, and overshoot the more."""
+    return model.spec.adapt_prior and (workers == 1 or merge == DEFAULT)
 
 
 def take_prior(model: DeepProbit, evidence: Sequence[NDArray[np.float64]], sequence: int) -> Message:

@@ -144,9 +144,8 @@ def test_what_would_diverge_is_held_back_by_the_ramp_else_braked_and_said(monkey
         cluster = Cluster(pbodl.FMMLP(schema), workers, rows, merge="add")
         assert log_loss(batch, cluster.learn(batch)) < ref + 0.01, (workers, rows)
     monkeypatch.setattr("pbodl.parallel.schedule.RAMP", 0.05)
-    # With a prior that follows the stream, weights that overshot widen it: it takes longer until the brake holds.
-    for adapt, most in ((False, 0.03), (True, 0.06)):
-        cluster = Cluster(pbodl.FMMLP(schema, adapt_prior=adapt), 16, 256, merge="add")
+    for workers, rows in ((16, 256), (64, 1024)):
+        cluster = Cluster(pbodl.FMMLP(schema), workers, rows, merge="add")
         with pytest.warns(UserWarning, match="messages overshoot: after .* rows the predictive variance has risen"):
-            assert log_loss(batch, np.clip(cluster.learn(batch), 1e-9, 1 - 1e-9)) < ref + most
+            assert log_loss(batch, np.clip(cluster.learn(batch), 1e-9, 1 - 1e-9)) < ref + 0.03, (workers, rows)
         assert cluster.schedule.brakes > 0
