@@ -12,7 +12,9 @@ PIP := -m pip --disable-pip-version-check install --quiet --constraint requireme
 EXTRAS := test,batch,serve,cluster,redis,kafka
 
 # An environment is set up again when what these files say changes, and not otherwise.
-READY := .venv/ready-$(shell cat pyproject.toml requirements.lock | cksum | tr ' ' '-')
+STATE := $(shell cat pyproject.toml requirements.lock | cksum | tr ' ' '-')
+READY := .venv/ready-$(STATE)
+RUNS := .venv/runs-$(STATE)
 BENCH_READY := .venv-bench/ready-$(shell cat pyproject.toml requirements.lock benchmarks/requirements.txt | cksum | tr ' ' '-')
 
 .DEFAULT_GOAL := help
@@ -23,7 +25,7 @@ help: ## list the targets
 
 setup: $(READY) ## create .venv and install the package with all that its tests need
 
-run: $(READY) ## traffic, training, serving and the dashboard at http://127.0.0.1:8080; Ctrl-C stops it
+run: $(RUNS) ## traffic, training, serving and the dashboard at http://127.0.0.1:8080; Ctrl-C stops it
 	@exec $(BIN)/pbodl up
 
 test: check programs ## checks, the suite, and the small tests once more as plain Python
@@ -59,7 +61,13 @@ clean: ## remove the environments, caches and builds
 $(READY): | python-version
 	$(PYTHON) -m venv .venv
 	$(BIN)/python $(PIP) --editable '.[$(EXTRAS)]'
-	@rm -f .venv/ready-* && touch $@
+	@rm -f .venv/ready-* .venv/runs-* && touch $@ $(RUNS)
+
+# `make run` needs only a part of it, and nobody waits for the rest to see the page.
+$(RUNS): | python-version
+	$(PYTHON) -m venv .venv
+	$(BIN)/python $(PIP) --editable '.[serve]'
+	@rm -f .venv/runs-* && touch $@
 
 $(BENCH_READY): | python-version
 	$(PYTHON) -m venv .venv-bench
