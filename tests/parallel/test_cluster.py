@@ -147,5 +147,5 @@ def test_what_would_diverge_is_held_back_by_the_ramp_else_braked_and_said(monkey
     for workers, rows in ((16, 256), (64, 1024)):
         cluster = Cluster(pbodl.FMMLP(schema), workers, rows, merge="add")
         with pytest.warns(UserWarning, match="messages overshoot: after .* rows the predictive variance has risen"):
-            assert log_loss(batch, np.clip(cluster.learn(batch), 1e-9, 1 - 1e-9)) < ref + 0.03, (workers, rows)
+            assert log_loss(batch, np.clip(cluster.learn(batch), 1e-9, 1 - 1e-9)) < ref + 0.05, (workers, rows)
         assert cluster.schedule.brakes > 0
