@@ -83,6 +83,6 @@ def learn_to_powers(row_powers, rows, dense, shape, features, clicks, powers, ca
         dm64, dv64 = probit_backward(m, v, 1.0 if clicks[sample] > ZERO else -1.0)
         dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
         rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
-        operation_backward(shape, features, sample, w)
+        operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
         power *= joint_scale(rows, row_powers, features, sample, dm_x, dm, np.float32(v))
         embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm, dv, power, cap, rejected)

@@ -158,13 +158,13 @@ def embedding_forward(rows, features, sample, m_x, v_x):
 
 
 @inlined
-def are_plain(features, begin, end, forgetting):
-    """Whether entries [begin, end) are as their rows say: all seen, none forgotten, none with a value other than 1."""
+def are_plain(features, begin, end):
+    """Whether entries [begin, end) are as their rows say, but for decay: all seen, none with a value other than 1."""
     at, values = features.rows, features.values
     others = 0
     for j in range(begin, end):
         others += (at[j] < 0) | (values[j] != ONE)
-    return others == 0 and forgetting.half_life == 0.0
+    return others == 0
 
 
 @in_order

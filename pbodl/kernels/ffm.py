@@ -48,7 +48,7 @@ def ffm_backward(m_x, v_x, n, groups, mode, members, counts, m_p, v_p, sums, dm_
     """MODIFIES: dm_x, dv_x."""
     n_groups, dim = m_x.shape[1], m_x.shape[2]
     for f in range(n_groups):
-        fm_backward(m_x, v_x, members[f], counts[f], f, mode, sums[f], dm_z, dv_z, dm_x, dv_x)
+        fm_backward(m_x, v_x, members[f], members[f], counts[f], f, mode, sums[f], dm_z, dv_z, dm_x, dv_x)
     for j in range(n):
         f = groups[j]
         for g in range(n_groups):

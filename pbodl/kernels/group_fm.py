@@ -36,7 +36,7 @@ def group_fm_forward(m_x, v_x, at, n, groups, mode, members, m_p, v_p, sums, m_z
 @inlined
 def group_fm_backward(n, groups, mode, members, m_p, v_p, sums, dm_z, dv_z, dm_p, dv_p, dm_x, dv_x):
     """MODIFIES: dm_x, dv_x; and dm_p and dv_p (G, 1, K), which are scratch."""
-    fm_backward(m_p, v_p, members, m_p.shape[0], 0, mode, sums, dm_z, dv_z, dm_p, dv_p)
+    fm_backward(m_p, v_p, members, members, m_p.shape[0], 0, mode, sums, dm_z, dv_z, dm_p, dv_p)
     for j in range(n):
         dm_g, dv_g = dm_p[groups[j], 0], dv_p[groups[j], 0]
         for k in range(dm_x.shape[2]):

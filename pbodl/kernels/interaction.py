@@ -125,22 +125,22 @@ def join_printed(m_j, v_j, dim, total, spread, third, m_z, v_z):
 
 
 @kernel
-def fm_backward(m_x, v_x, members, n, g, mode, sums, dm_z, dv_z, dm_x, dv_x):
-    """MODIFIES: dm_x, dv_x."""
+def fm_backward(m_x, v_x, at, members, n, g, mode, sums, dm_z, dv_z, dm_x, dv_x):
+    """Gradients by feature j, which stands at m_x[at[j]]; they go to dm_x[members[j]]. MODIFIES: dm_x, dv_x."""
     dim = m_x.shape[2]
     for j in range(n):
-        i = members[j]
+        i, to = np.uint32(at[j]), np.uint32(members[j])
         if mode == EXACT:
             for k in range(dim):
                 m, v = m_x[i, g, k], v_x[i, g, k]
                 rest = sums[0, k] - m
-                dm_x[i, g, k] = dm_z[k] * rest + dv_z[k] * TWO * (sums[2, k] - v * rest)
-                dv_x[i, g, k] = dv_z[k] * (rest * rest + sums[1, k] - v)
+                dm_x[to, g, k] = dm_z[k] * rest + dv_z[k] * TWO * (sums[2, k] - v * rest)
+                dv_x[to, g, k] = dv_z[k] * (rest * rest + sums[1, k] - v)
         else:
             for k in range(dim):
                 m, v_rest = m_x[i, g, k], sums[1, k] - v_x[i, g, k]
-                dm_x[i, g, k] = dm_z[k] * (sums[0, k] - m) + dv_z[k] * TWO * m * v_rest
-                dv_x[i, g, k] = dv_z[k] * (max(sums[2, k] - m * m, ZERO) + v_rest)
+                dm_x[to, g, k] = dm_z[k] * (sums[0, k] - m) + dv_z[k] * TWO * m * v_rest
+                dv_x[to, g, k] = dv_z[k] * (max(sums[2, k] - m * m, ZERO) + v_rest)
 
 
 def width(op: int, dim: int, n_fields: int) -> int:

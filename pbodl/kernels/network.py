@@ -168,8 +168,8 @@ def operation_forward(shape, features, sample, w):
 
 
 @inlined
-def operation_backward(shape, features, sample, w):
-    """Gradients by the gathered features from those by z_0. MODIFIES: w."""
+def operation_backward(shape, features, sample, m_x, v_x, at, w):
+    """Gradients by the features, which stand at m_x[at[j]], from those by z_0. MODIFIES: w."""
     first = features.indptr[sample]
     n = features.indptr[sample + 1] - first
     dm_z, dv_z = w.dm[0], w.dv[0]
@@ -178,7 +178,7 @@ def operation_backward(shape, features, sample, w):
     elif shape.op == SUM:
         sum_backward(n, dm_z, dv_z, w.dm_x, w.dv_x)
     elif shape.op == FM:
-        fm_backward(w.m_x, w.v_x, w.members[0], n, 0, shape.mode, w.sums[0], dm_z, dv_z, w.dm_x, w.dv_x)
+        fm_backward(m_x, v_x, at, w.members[0], n, 0, shape.mode, w.sums[0], dm_z, dv_z, w.dm_x, w.dv_x)
     elif shape.op == GROUP_FM:
         group_fm_backward(
             n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], dm_z, dv_z, w.dm_p, w.dv_p, w.dm_x, w.dv_x
@@ -259,31 +259,6 @@ def prefetch_rows(rows, features, sample):
         prefetch(count, r)
 
 
-@jit
-def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, rejected):
-    """Learn samples one after the other. MODIFIES: rows, dense; mean, variance of z_L before each sample was learned; rejected."""
-    w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
-    forgets = forgetting.half_life > 0.0
-    m_x, v_x = flat(w.m_x), flat(w.v_x)
-    dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
-    for sample in range(len(clicks)):
-        prefetch_rows(rows, features, min(sample + 1, len(clicks) - 1))
-        if forgets:
-            forget_dense(dense, shape, clock[sample], forgetting)
-            forget_rows(rows, features, sample, clock[sample], prior, forgetting)
-        m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
-        operation_forward(shape, features, sample, w)
-        m_top, v_top = dense_layers_forward(dense, shape, w)
-        m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
-        mean[sample], variance[sample] = m, v
-        sign = 1.0 if clicks[sample] > ZERO else -1.0
-        dm64, dv64 = probit_backward(m, v, sign)
-        dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
-        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
-        operation_backward(shape, features, sample, w)
-        embedding_backward(rows, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, w.bad_x, rejected)
-
-
 @inlined
 def plain_fm_forward(m_w, v_w, shape, features, sample, w):
     """z_0 by FM for a plain sample, from the rows where they are: copying takes longer than the arithmetic. MODIFIES: w."""
@@ -298,6 +273,41 @@ def plain_fm_forward(m_w, v_w, shape, features, sample, w):
         for j in range(n):
             w.groups[j] = shape.group_of_field[features.fields[first + j]]
         group_fm_forward(m_w, v_w, at, n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], m_z, v_z)
+
+
+@jit
+def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, rejected):
+    """Learn samples one after the other. MODIFIES: rows, dense; mean, variance of z_L before each sample was learned; rejected."""
+    w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
+    forgets, fm, indptr = forgetting.half_life > 0.0, shape.op in (FM, GROUP_FM), features.indptr
+    m_x, v_x = flat(w.m_x), flat(w.v_x)
+    dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
+    vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
+    m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
+    for sample in range(len(clicks)):
+        prefetch_rows(rows, features, min(sample + 1, len(clicks) - 1))
+        if forgets:
+            forget_dense(dense, shape, clock[sample], forgetting)
+            forget_rows(rows, features, sample, clock[sample], prior, forgetting)
+        plain = fm and are_plain(features, indptr[sample], indptr[sample + 1])
+        if plain:
+            m_linear, v_linear = linear_forward(rows, features, sample)
+            plain_fm_forward(m_w, v_w, shape, features, sample, w)
+        else:
+            m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
+            operation_forward(shape, features, sample, w)
+        m_top, v_top = dense_layers_forward(dense, shape, w)
+        m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
+        mean[sample], variance[sample] = m, v
+        sign = 1.0 if clicks[sample] > ZERO else -1.0
+        dm64, dv64 = probit_backward(m, v, sign)
+        dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
+        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
+        if plain:
+            operation_backward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
+        else:
+            operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
+        embedding_backward(rows, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, w.bad_x, rejected)
 
 
 @inlined
@@ -316,14 +326,14 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
     m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
     packed, block = pack_layers(dense, shape.sizes), make_block(shape.sizes, shape.width)
-    indptr, fm = features.indptr, shape.op in (FM, GROUP_FM)
+    indptr, fm = features.indptr, shape.op in (FM, GROUP_FM) and forgetting.half_life == 0.0
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
-        all_plain = are_plain(features, indptr[begin], indptr[begin + n], forgetting)
+        all_plain = are_plain(features, indptr[begin], indptr[begin + n])
         for s in range(n):
             sample = begin + s
             prefetch_rows(rows, features, min(sample + BLOCK, len(mean) - 1))
-            if fm and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1], forgetting)):
+            if fm and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1])):
                 mean[sample], variance[sample] = linear_forward(rows, features, sample)
                 plain_fm_forward(m_w, v_w, shape, features, sample, w)
             else:

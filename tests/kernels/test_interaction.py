@@ -52,7 +52,7 @@ def comp_backward(op, m_x, v_x, dm_z, dv_z, mode, sums):
     elif op == "sum":
         interaction.sum_backward(n, dm_z, dv_z, dm_x, dv_x)
     else:
-        interaction.fm_backward(m_x, v_x, np.arange(n), n, 0, MODES[mode], sums, dm_z, dv_z, dm_x, dv_x)
+        interaction.fm_backward(m_x, v_x, np.arange(n), np.arange(n), n, 0, MODES[mode], sums, dm_z, dv_z, dm_x, dv_x)
     return dm_x, dv_x
 
 
