@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -93,22 +93,29 @@ class Server:
             print(self._log.read_text(), file=sys.stderr)
 
 
-def generator(url: str, load: Load, seconds: float) -> "subprocess.Popen[str]":
-    options = ["--candidates", load.candidates, "--rate", load.rate, "--seconds", seconds]
-    return subprocess.Popen([sys.executable, "-m", "benchmarks.load", url, *map(str, options)], stdout=subprocess.PIPE, text=True)
+class Generator(NamedTuple):
+    process: "subprocess.Popen[bytes]"
+    told: IO[bytes]  # a file: a pipe would fill up, and stop the generator
+
+
+def generator(url: str, load: Load, seconds: float) -> Generator:
+    options, told = ["--candidates", load.candidates, "--rate", load.rate, "--seconds", seconds], tempfile.TemporaryFile()
+    return Generator(subprocess.Popen([sys.executable, "-m", "benchmarks.load", url, *map(str, options)], stdout=told), told)
 
 
 def under_load(trainer: Trainer, url: str, load: Load, seconds: float) -> dict[str, Any]:
     """Latencies while the trainer goes on."""
     trainer.publisher.every = 5.0
-    process = generator(url, load, seconds)
-    while process.poll() is None:
+    running = generator(url, load, seconds)
+    while running.process.poll() is None:
         trainer.step()
-    return figures(process, load)
+    return figures(running, load)
 
 
-def figures(process: "subprocess.Popen[str]", load: Load) -> dict[str, Any]:
-    told = json.loads(process.communicate()[0])
+def figures(running: Generator, load: Load) -> dict[str, Any]:
+    running.process.wait()
+    running.told.seek(0)
+    told = json.load(running.told)
     latencies = np.array(told["latencies"])
     return {
         "requests": len(latencies), "failures": told["failures"], "versions": len(told["versions"]), "wanted": load.p99,
@@ -121,7 +128,7 @@ def freshness(trainer: Trainer, url: str, trials: int) -> dict[str, Any]:
     """Seconds from a click to a served CTR that reflects it; the clicks are on ads that nobody has seen."""
     trainer.publisher.every = EVERY
     traffic, seconds = Traffic(seed=2), []
-    process = generator(url, LOADS["a"], 3600.0)
+    running = generator(url, LOADS["a"], 3600.0)
     trainer.model.predict(traffic.rows(1))  # compiles it, where it is not cached: only this measurement predicts, no trainer does
     with Client(url, timeout=5.0) as client:
         for trial in range(trials):
@@ -133,9 +140,9 @@ def freshness(trainer: Trainer, url: str, trials: int) -> dict[str, Any]:
             row = {**request["user"], **request["context"], **request["candidates"][0]}
             seconds.append(_until_served(trainer, client, request, row))
             print(f"trial {trial + 1} of {trials}: {seconds[-1]:.2f} s", file=sys.stderr)
-    process.terminate()
+    running.process.terminate()
     told = {"trials": trials, "median": round(float(np.median(seconds)), 2), "worst": round(max(seconds), 2)}
-    return {**told, "load": figures(process, LOADS["a"])}
+    return {**told, "load": figures(running, LOADS["a"])}
 
 
 def _until_served(trainer: Trainer, client: Client, request: dict[str, Any], row: dict[str, Any]) -> float:
