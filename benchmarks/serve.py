@@ -99,7 +99,8 @@ class Generator(NamedTuple):
 
 
 def generator(url: str, load: Load, seconds: float) -> Generator:
-    options, told = ["--candidates", load.candidates, "--rate", load.rate, "--seconds", seconds], tempfile.TemporaryFile()
+    options = ["--candidates", load.candidates, "--rate", load.rate, "--seconds", seconds]
+    told = tempfile.TemporaryFile()  # noqa: SIM115, it is closed with the last who holds it
     return Generator(subprocess.Popen([sys.executable, "-m", "benchmarks.load", url, *map(str, options)], stdout=told), told)
 
 
