@@ -76,7 +76,7 @@ def learn_to_powers(row_powers, rows, dense, shape, features, clicks, powers, ca
     dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
     for sample in range(len(clicks)):
         m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
-        operation_forward(shape, features, sample, w)
+        operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
         m_top, v_top = dense_layers_forward(dense, shape, w)
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v

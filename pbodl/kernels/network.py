@@ -143,8 +143,8 @@ def most_features(indptr):
 
 
 @inlined
-def operation_forward(shape, features, sample, w):
-    """z_0 from the gathered features. MODIFIES: w."""
+def operation_forward(shape, features, sample, m_x, v_x, at, w):
+    """z_0 from the features, which stand at m_x[at[j]]: for FM where they are, else gathered, one after the other. MODIFIES: w."""
     first = features.indptr[sample]
     n = features.indptr[sample + 1] - first
     m_z, v_z = w.m_z[0], w.v_z[0]
@@ -152,19 +152,18 @@ def operation_forward(shape, features, sample, w):
         m_z[i] = ZERO
         v_z[i] = ZERO
     if shape.op == CONCAT:
-        concat_forward(w.m_x, w.v_x, n, features.fields, first, m_z, v_z)
+        concat_forward(m_x, v_x, n, features.fields, first, m_z, v_z)
     elif shape.op == SUM:
-        sum_forward(w.m_x, w.v_x, n, m_z, v_z)
+        sum_forward(m_x, v_x, n, m_z, v_z)
     elif shape.op == FM:
-        fm_forward(w.m_x, w.v_x, w.members[0], n, 0, shape.mode, w.sums[0], m_z, v_z)
+        fm_forward(m_x, v_x, at, n, 0, shape.mode, w.sums[0], m_z, v_z)
     else:
         for j in range(n):
             w.groups[j] = shape.group_of_field[features.fields[first + j]]
         if shape.op == GROUP_FM:
-            at = w.members[0]
-            group_fm_forward(w.m_x, w.v_x, at, n, w.groups, shape.mode, at, w.m_p, w.v_p, w.sums[0], m_z, v_z)
+            group_fm_forward(m_x, v_x, at, n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], m_z, v_z)
         else:
-            ffm_forward(w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, m_z, v_z)
+            ffm_forward(m_x, v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, m_z, v_z)
 
 
 @inlined
@@ -259,22 +258,6 @@ def prefetch_rows(rows, features, sample):
         prefetch(count, r)
 
 
-@inlined
-def plain_fm_forward(m_w, v_w, shape, features, sample, w):
-    """z_0 by FM for a plain sample, from the rows where they are: copying takes longer than the arithmetic. MODIFIES: w."""
-    first, last = features.indptr[sample], features.indptr[sample + 1]
-    m_z, v_z, at, n = w.m_z[0], w.v_z[0], features.rows[first:], last - first
-    for i in range(shape.width):
-        m_z[i] = ZERO
-        v_z[i] = ZERO
-    if shape.op == FM:
-        fm_forward(m_w, v_w, at, n, 0, shape.mode, w.sums[0], m_z, v_z)
-    else:
-        for j in range(n):
-            w.groups[j] = shape.group_of_field[features.fields[first + j]]
-        group_fm_forward(m_w, v_w, at, n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], m_z, v_z)
-
-
 @jit
 def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, rejected):
     """Learn samples one after the other. MODIFIES: rows, dense; mean, variance of z_L before each sample was learned; rejected."""
@@ -292,10 +275,10 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
         plain = fm and are_plain(features, indptr[sample], indptr[sample + 1])
         if plain:
             m_linear, v_linear = linear_forward(rows, features, sample)
-            plain_fm_forward(m_w, v_w, shape, features, sample, w)
+            operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
         else:
             m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
-            operation_forward(shape, features, sample, w)
+            operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
         m_top, v_top = dense_layers_forward(dense, shape, w)
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v
@@ -335,10 +318,10 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
             prefetch_rows(rows, features, min(sample + BLOCK, len(mean) - 1))
             if fm and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1])):
                 mean[sample], variance[sample] = linear_forward(rows, features, sample)
-                plain_fm_forward(m_w, v_w, shape, features, sample, w)
+                operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
             else:
                 mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
-                operation_forward(shape, features, sample, w)
+                operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
             into_block(shape, w, s, block.z)
         add_outputs(packed, shape, block, mean[begin : begin + n], variance[begin : begin + n])
 
