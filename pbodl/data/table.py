@@ -2,8 +2,9 @@
 
 Keys live in rows 0, 1, 2, ... in order of first arrival; the columns are plain float32 arrays over those
 rows, for the kernels. The index is open addressing with linear probing: slots hold row + 1, 0 is empty, and a
-key's first slot comes from its stirred bits, so that keys which share their low bits do not crowd. It holds
-no tombstones: whatever drops rows (eviction, time to live) compacts the columns and builds the index anew.
+key's first slot is the high bits of its product with a constant, which depend on all of its bits: keys that share
+their low bits do not crowd. It holds no tombstones: whatever drops rows (eviction, time to live) compacts the
+columns and builds the index anew.
 
 The table does not decide *what* to evict: the model scores its rows.
 """
@@ -14,25 +15,42 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
-from pbodl.data.hashing import finish, wrapping
+from pbodl._jit import inlined, jit
+from pbodl.data.hashing import wrapping
 from pbodl.errors import InputError
 
 SMALLEST = 64
 CACHE_LINE = 64  # bytes
 # Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
 LARGE = 1_000_000
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multiples spread evenly
 STATE = ("keys", "field", "last_seen", "count", "evicted", "expired")
+
+
+@jit
+def _shift(slots):
+    """What leaves as many high bits of 64 as number the slots."""
+    shift = np.uint64(64)
+    n = slots.shape[0]
+    while n > 1:
+        n //= 2
+        shift -= np.uint64(1)
+    return shift
+
+
+@inlined
+def _first_slot(key, shift):
+    return np.int64((key * GOLDEN) >> shift)
 
 
 @jit
 def _find(slots, row_keys, keys, rows):
     """MODIFIES: rows."""
-    mask = np.uint64(slots.shape[0] - 1)
+    mask, shift = slots.shape[0] - 1, _shift(slots)
     for i in range(keys.shape[0]):
-        slot = np.int64(finish(keys[i]) & mask)
+        slot = _first_slot(keys[i], shift)
         while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-            slot = (slot + 1) & np.int64(mask)
+            slot = (slot + 1) & mask
         rows[i] = np.int64(slots[slot]) - 1
 
 
@@ -43,11 +61,11 @@ def _insert(slots, row_keys, size, limit, keys, start, stop, rows):
 
     MODIFIES: slots, row_keys, rows.
     """
-    mask = np.uint64(slots.shape[0] - 1)
+    mask, shift = slots.shape[0] - 1, _shift(slots)
     for i in range(start, stop):
-        slot = np.int64(finish(keys[i]) & mask)
+        slot = _first_slot(keys[i], shift)
         while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-            slot = (slot + 1) & np.int64(mask)
+            slot = (slot + 1) & mask
         if slots[slot] == 0:
             if size >= limit:
                 return i, size
@@ -71,13 +89,13 @@ def _first_places(rows, old_size, places):
 @jit
 def _index(slots, row_keys, size):
     """Enter rows 0 to size. Returns a row whose key stands there already, or -1. MODIFIES: slots."""
-    mask = np.uint64(slots.shape[0] - 1)
+    mask, shift = slots.shape[0] - 1, _shift(slots)
     for row in range(size):
-        slot = np.int64(finish(row_keys[row]) & mask)
+        slot = _first_slot(row_keys[row], shift)
         while slots[slot] != 0:
             if row_keys[slots[slot] - 1] == row_keys[row]:
                 return row
-            slot = (slot + 1) & np.int64(mask)
+            slot = (slot + 1) & mask
         slots[slot] = row + 1
     return -1
 
@@ -85,21 +103,20 @@ def _index(slots, row_keys, size):
 @jit
 def _fitting_samples(slots, row_keys, room, keys, indptr, start, fresh_slots):
     """The first sample from `start` on that brings the unseen keys above `room`. MODIFIES: fresh_slots."""
-    mask = np.uint64(slots.shape[0] - 1)
-    fresh_mask = np.uint64(fresh_slots.shape[0] - 1)
+    mask, shift = slots.shape[0] - 1, _shift(slots)
+    fresh_mask, fresh_shift = fresh_slots.shape[0] - 1, _shift(fresh_slots)
     first = indptr[start]
     fresh = 0
     for sample in range(start, indptr.shape[0] - 1):
         for i in range(indptr[sample], indptr[sample + 1]):
-            stirred = finish(keys[i])
-            slot = np.int64(stirred & mask)
+            slot = _first_slot(keys[i], shift)
             while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-                slot = (slot + 1) & np.int64(mask)
+                slot = (slot + 1) & mask
             if slots[slot] != 0:
                 continue
-            slot = np.int64(stirred & fresh_mask)
+            slot = _first_slot(keys[i], fresh_shift)
             while fresh_slots[slot] != 0 and keys[first + fresh_slots[slot] - 1] != keys[i]:
-                slot = (slot + 1) & np.int64(fresh_mask)
+                slot = (slot + 1) & fresh_mask
             if fresh_slots[slot] == 0:
                 if fresh == room:
                     return sample
