@@ -105,9 +105,10 @@ def join_exact(m_j, v_j, dim, total, spread, third, m_z, v_z):
     """A feature joins those whose S, V and T are given. MODIFIES: total, spread, third, m_z, v_z."""
     for k in range(dim):
         m, v, s, spread_k, t = m_j[k], v_j[k], total[k], spread[k], third[k]
+        half = t + m * spread_k
         m_z[k] += m * s
-        v_z[k] += m * ((t + t) + m * spread_k) + v * (s * s + spread_k)
-        third[k] = t + (m * spread_k + v * s)
+        v_z[k] += m * (t + half) + v * (s * s + spread_k)
+        third[k] = half + v * s
         total[k] = s + m
         spread[k] = spread_k + v
 
