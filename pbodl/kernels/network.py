@@ -48,6 +48,7 @@ from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.probit import probit_backward, probit_forward
 from pbodl.kernels.relu import relu_backward, relu_forward
 
+AHEAD = 4  # samples whose embeddings `predict_batch` asks for while it works on one: they fit into the nearest cache
 REJECTED_EMBEDDING, REJECTED_LINEAR, REJECTED_DENSE = 0, 1, 2
 
 
@@ -244,14 +245,21 @@ def forget_dense(dense, shape, now, forgetting):
 
 
 @inlined
-def prefetch_rows(rows, features, sample):
-    """Ask for the rows of a sample."""
-    at, last_seen, count = features.rows, rows.last_seen, rows.count
-    m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
+def prefetch_vectors(rows, features, sample):
+    """Ask for the embeddings of a sample: most of what its prediction waits for."""
+    at, m_w, v_w = features.rows, rows.mean, rows.variance
     for j in range(features.indptr[sample], features.indptr[sample + 1]):
         r = np.uint32(max(at[j], 0))
         prefetch(m_w, r)
         prefetch(v_w, r)
+
+
+@inlined
+def prefetch_others(rows, features, sample):
+    """Ask for the rest of a sample's rows, which learning writes."""
+    at, m_l, v_l, last_seen, count = features.rows, rows.linear_mean, rows.linear_variance, rows.last_seen, rows.count
+    for j in range(features.indptr[sample], features.indptr[sample + 1]):
+        r = np.uint32(max(at[j], 0))
         prefetch(m_l, r)
         prefetch(v_l, r)
         prefetch(last_seen, r)
@@ -268,7 +276,9 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
     m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
     for sample in range(len(clicks)):
-        prefetch_rows(rows, features, min(sample + 1, len(clicks) - 1))
+        following = min(sample + 1, len(clicks) - 1)
+        prefetch_vectors(rows, features, following)
+        prefetch_others(rows, features, following)
         if forgets:
             forget_dense(dense, shape, clock[sample], forgetting)
             forget_rows(rows, features, sample, clock[sample], prior, forgetting)
@@ -297,8 +307,7 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
 def into_block(shape, w, s, z):
     """Put z_0 at place s of a block. MODIFIES: z."""
     for i in range(shape.width):
-        m, v = w.m_z[0, i], w.v_z[0, i]
-        z[0, i, s], z[1, i, s], z[2, i, s] = m, v, m * m
+        z[0, i, s], z[1, i, s] = w.m_z[0, i], w.v_z[0, i]
 
 
 @jit
@@ -315,7 +324,7 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
         all_plain = are_plain(features, indptr[begin], indptr[begin + n])
         for s in range(n):
             sample = begin + s
-            prefetch_rows(rows, features, min(sample + BLOCK, len(mean) - 1))
+            prefetch_vectors(rows, features, min(sample + AHEAD, len(mean) - 1))
             if fm and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1])):
                 mean[sample], variance[sample] = linear_forward(rows, features, sample)
                 operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)

@@ -94,7 +94,7 @@ class Model(ABC):
         parts = [self._predict(batch) for batch in self._batches(data, labelled=False)]
         if not parts:
             return Prediction(np.zeros(0), np.zeros(0), np.zeros(0))
-        ctr, mean, variance = (np.concatenate(column) for column in zip(*parts, strict=True))
+        ctr, mean, variance = parts[0] if len(parts) == 1 else (np.concatenate(column) for column in zip(*parts, strict=True))
         return Prediction(recalibrate(ctr, self.negative_rate), mean, variance)
 
     def learn_one(self, x: Mapping[str, Any], y: Any) -> None:
