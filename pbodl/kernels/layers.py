@@ -1,7 +1,8 @@
 """The layers above z_0 for BLOCK samples side by side, where no backward follows (PBODL eq. 13, eq. 14).
 
 Prediction and serving share them. Shapes: a unit's samples stand together, so that every loop over samples is vector instructions;
-the layers' packed weights stand one after the other in one array, so that one compiled kernel serves every depth.
+the layers' packed weights, and then the centres of their inputs (`network`), stand one after the other in one array, so that one
+compiled kernel serves every depth.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,7 @@ CHUNK = 8 * BLOCK  # rectified at a time: they and the scratch stay in the neare
 class Block(NamedTuple):
     """Room for BLOCK samples' moments."""
 
-    z: np.ndarray  # (3, widest, BLOCK): m_z, v_z, m_z²
+    z: np.ndarray  # (3, widest, BLOCK): m_z, v_z, and of the layer at work m_z² from its centre
     a: np.ndarray  # (2, pairs, 2 BLOCK): m_a, v_a
     scratch: np.ndarray  # (3, CHUNK)
 
@@ -50,15 +51,25 @@ def layer_at(packed, sizes, l):  # noqa: E741
 
 
 @jit
+def centre_at(packed, sizes, l):  # noqa: E741
+    """The centre of layer l's inputs."""
+    begin = len(packed)
+    for above in range(l, len(sizes) - 1):
+        begin -= sizes[above]
+    return packed[begin : begin + sizes[l]]
+
+
+@jit
 def pack_layers(dense, sizes):
     """The weights of all dense layers, packed."""
     size = 0
     for l in range(len(sizes) - 1):  # noqa: E741
-        size += 6 * pairs(sizes[l + 1]) * (sizes[l] + 1)
+        size += 6 * pairs(sizes[l + 1]) * (sizes[l] + 1) + sizes[l]
     packed = np.empty(size, np.float32)
     for l in range(len(sizes) - 1):  # noqa: E741
         means, variances = layer_at(packed, sizes, l)
         pack_dense(dense.mean[l], dense.variance[l], sizes[l], sizes[l + 1], means, variances)
+        centre_at(packed, sizes, l)[:] = dense.centre[l, : sizes[l]]
     return packed
 
 
@@ -68,16 +79,19 @@ def layers_forward_block(packed, sizes, block):
     top = len(sizes) - 2
     z, a, scratch = block.z, block.a, block.scratch
     m_a, v_a = a[0].reshape(-1), a[1].reshape(-1)
-    m_z, v_z, r_z = z[0].reshape(-1), z[1].reshape(-1), z[2].reshape(-1)
-    for i in range(sizes[0] * BLOCK):
-        r_z[i] = m_z[i] * m_z[i]
+    m_z, v_z = z[0].reshape(-1), z[1].reshape(-1)
     for l in range(top + 1):  # noqa: E741
         means, variances = layer_at(packed, sizes, l)
+        centre = centre_at(packed, sizes, l)
+        for i in range(sizes[l]):
+            for s in range(BLOCK):
+                z[0, i, s] -= centre[i]
+                z[2, i, s] = z[0, i, s] * z[0, i, s]
         dense_forward_block(means, variances, z, sizes[l], a)
         if l < top:
             for i in range(0, sizes[l + 1] * BLOCK, CHUNK):
                 n = min(CHUNK, sizes[l + 1] * BLOCK - i)
-                relu_moments(m_a[i:], v_a[i:], n, m_z[i:], v_z[i:], r_z[i:], scratch[0], scratch[1], scratch[2])
+                relu_moments(m_a[i:], v_a[i:], n, m_z[i:], v_z[i:], scratch[0], scratch[1], scratch[2])
 
 
 @jit

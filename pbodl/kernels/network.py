@@ -7,7 +7,11 @@ Shapes: L dense layers, layer l from sizes[l] to sizes[l+1] units; sizes[0] is t
 layers stand in one padded array (L, widest out, widest in + 1), so that one compiled kernel serves every depth.
 
 erratum E8: the last layer is linear; z_L enters the probit without a ReLU.
-Beyond the paper, a *shortcut*: a multiple of the sum of z_0 goes straight to z_L, beside the hidden layers. Without hidden layers
+Beyond the paper, hidden units count from what is usual of them: layer l > 0 has z_l less its *centre* for its inputs, which
+`models.adaptation` sets now and then to the mean of what they were. Rectified units are all positive; uncentred, every weight above
+them would take part in "more clicks everywhere", and thousands of weights, of which each learns as if it were alone, follow the
+level of the last few thousand rows.
+Beyond the paper, too, a *shortcut*: a multiple of the sum of z_0 goes straight to z_L, beside the hidden layers. Without them
 (sizes = [0, 1]) it is all there is besides the bias: the sum operation is then linear probit regression, and FM is the
 factorisation machine itself.
 """
@@ -59,6 +63,8 @@ class Dense(NamedTuple):
     variance: np.ndarray
     last_seen: np.ndarray  # float64 (1,): the clock up to which they are decayed; 0 if they were never learned
     prior_variance: np.float32
+    centre: np.ndarray  # float32 (L, widest in + 1): what the inputs of each layer are less; zero for z_0
+    total: np.ndarray  # float64, as centre: the sum of the inputs since it was set, and at the bias their number; zero for z_0
 
 
 class Shape(NamedTuple):
@@ -190,14 +196,24 @@ def operation_backward(shape, features, sample, m_x, v_x, at, w):
 
 
 @inlined
+def centred(m_z, n, centre, total):
+    """Count n hidden units from their centre, and note where they were. MODIFIES: m_z, total."""
+    for i in range(n):
+        total[i] += m_z[i]
+        m_z[i] -= centre[i]
+    total[n] += 1.0
+
+
+@inlined
 def dense_layers_forward(dense, shape, w):
-    """z_L of one sample, without the linear term, from z_0. MODIFIES: w."""
+    """z_L of one sample, without the linear term, from z_0. MODIFIES: w, dense.total."""
     top = len(shape.sizes) - 2
     for l in range(top + 1):  # noqa: E741
         n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
         dense_forward(dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out, w.r_z[l], w.m_a[l], w.v_a[l])
         if l < top:
             relu_forward(w.m_a[l], w.v_a[l], n_out, w.m_z[l + 1], w.v_z[l + 1], w.above[l], w.below[l], w.ratio[l])
+            centred(w.m_z[l + 1], n_out, dense.centre[l + 1], dense.total[l + 1])
     mean, variance = w.m_a[top, 0], w.v_a[top, 0]
     for i in range(shape.width):
         mean += shape.shortcut * w.m_z[0, i]
@@ -214,7 +230,7 @@ def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
     for l in range(top, -1, -1):  # noqa: E741
         n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
         if l < top:
-            relu_backward(w.m_z[l + 1], w.above[l], w.below[l], w.ratio[l], n_out, w.dm[l + 1], w.dv[l + 1])
+            relu_backward(w.m_z[l + 1], dense.centre[l + 1], w.above[l], w.below[l], w.ratio[l], n_out, w.dm[l + 1], w.dv[l + 1])
         rejected += dense_backward(
             dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], w.r_z[l], n_in, n_out,
             w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l], w.bad[l],

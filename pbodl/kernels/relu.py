@@ -45,8 +45,8 @@ def relu_forward(m_a, v_a, n, m_z, v_z, above, below, ratio):
 
 
 @kernel
-def relu_moments(m_a, v_a, n, m_z, v_z, r_z, x, phi, g):
-    """`relu_forward` where no backward follows. MODIFIES: m_z, v_z, r_z = m_z²; and x, phi and g, which are scratch.
+def relu_moments(m_a, v_a, n, m_z, v_z, x, phi, g):
+    """`relu_forward` where no backward follows. MODIFIES: m_z, v_z; and x, phi and g, which are scratch.
 
     In short loops, whose steps overlap in the processor better than those of a long one.
     """
@@ -61,20 +61,18 @@ def relu_moments(m_a, v_a, n, m_z, v_z, r_z, x, phi, g):
         phi_j = phi[i] * (ONE - x[i] * g[i]) / (ONE + x[i] * x[i])
         phi_g = phi[i] * g[i]
         positive = m_a[i] >= ZERO
-        mean = np.sqrt(v) * phi_j + (m_a[i] if positive else ZERO)
+        m_z[i] = np.sqrt(v) * phi_j + (m_a[i] if positive else ZERO)
         shrink = ONE - (phi_g + TWO * x[i] * phi_j + phi_j * phi_j)
-        m_z[i] = mean
         v_z[i] = v * (shrink if positive else phi_g - phi_j * phi_j)
-        r_z[i] = mean * mean
 
 
 @kernel
-def relu_backward(m_z, above, below, ratio, n, dm, dv):
-    """Turn gradients by (m_z, v_z) into gradients by (m_a, v_a). MODIFIES: dm, dv, in place."""
+def relu_backward(m_z, centre, above, below, ratio, n, dm, dv):
+    """Turn gradients by (m_z, v_z), the mean counted from `centre`, into gradients by (m_a, v_a). MODIFIES: dm, dv, in place."""
     for i in range(n):
-        by_mean, by_variance = dm[i], dv[i]
-        dm_a = by_mean * above[i] + by_variance * TWO * m_z[i] * below[i]
-        dv_a = by_mean * HALF * ratio[i] + by_variance * (above[i] - m_z[i] * ratio[i])
+        by_mean, by_variance, mean = dm[i], dv[i], m_z[i] + centre[i]
+        dm_a = by_mean * above[i] + by_variance * TWO * mean * below[i]
+        dv_a = by_mean * HALF * ratio[i] + by_variance * (above[i] - mean * ratio[i])
         # In this order NaN stays NaN, and the guards below reject and count it.
         dm[i] = ZERO if abs(dm_a) <= NEGLIGIBLE else dm_a
         dv[i] = ZERO if abs(dv_a) <= NEGLIGIBLE else dv_a

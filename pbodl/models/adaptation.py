@@ -1,10 +1,14 @@
-"""A model's prior variances, field by field: as its specification gives them, and as the stream corrects them.
+"""A model's prior: variances field by field, and where hidden units count from; as specified, and as the stream corrects them.
 
-At set moments, after 8192, 16384, 32768, ... rows learned, every field's prior variances are estimated from its rows
+At set moments, after 8192, 12288, 16384, 24576, 32768, ... rows learned, every field's prior variances are estimated from its rows
 (`kernels.prior`): one for the linear weights, one for each group of the embedding (FFM has several vectors a feature, and learns
 so which groups have nothing to say to each other). The estimate is drawn towards the specification by as much as PSEUDO
 well-determined weights of just that variance would, and stays within REACH of it. All rows get the new prior in exchange for
 the old one, as if it had been theirs from the start, and rows to come start from it.
+
+At the same moments the centre of every hidden unit (`kernels.network`) moves to the mean of what the unit was since the last one.
+The biases take the difference, so that no activation's mean changes; what changes is the prior, under which weights and biases are
+independent: from now on the bias speaks of what is usual, and the weights of what is not.
 """
 
 from typing import TYPE_CHECKING
@@ -28,10 +32,11 @@ F32 = np.float32
 def next_moment(rows_learned: int) -> int:
     """The number of rows, above `rows_learned`, after which priors are estimated next.
 
-    >>> [next_moment(n) for n in (0, 8191, 8192, 100_000)]
-    [8192, 8192, 16384, 131072]
+    >>> [next_moment(n) for n in (0, 8191, 8192, 12_288, 100_000)]
+    [8192, 8192, 12288, 16384, 131072]
     """
-    return FIRST << (rows_learned // FIRST).bit_length()
+    double = FIRST << (rows_learned // FIRST).bit_length()
+    return double * 3 // 4 if FIRST <= rows_learned < double * 3 // 4 else double
 
 
 def row_prior(spec: DeepSpec, embedding: NDArray, linear: NDArray) -> RowPrior:
@@ -52,8 +57,9 @@ def in_force(model: "DeepProbit") -> tuple[NDArray[np.float32], NDArray[np.float
 
 
 def adapt(model: "DeepProbit") -> None:
-    """Estimate the prior variances from the rows as they stand, and exchange them."""
+    """Estimate the prior variances from the rows as they stand, and exchange them; move the centres of the hidden units."""
     exchange(model, estimated(model, evidence(model)))
+    move_centres(model)
 
 
 def evidence(model: "DeepProbit") -> NDArray[np.float64]:
@@ -86,6 +92,17 @@ def exchange(model: "DeepProbit", prior: RowPrior) -> None:
     model.row_prior = prior
     with np.errstate(over="ignore"):
         exchange_priors(model.rows(), table.keys, table.field, old, prior)
+
+
+def move_centres(model: "DeepProbit") -> None:
+    """Let hidden units count from the mean of what they were since their centres were last moved."""
+    dense = model.dense
+    for layer, (n_in, n_out) in enumerate(model.layers()):
+        total, centre = dense.total[layer], dense.centre[layer, :n_in]
+        if total[n_in] > 0.0:
+            moved = (total[:n_in] / total[n_in]).astype(F32)
+            dense.mean[layer, :n_out, n_in] += dense.mean[layer, :n_out, :n_in] @ (moved - centre)
+            centre[:], total[:] = moved, 0.0
 
 
 def _estimate(squares: NDArray[np.float64], determined: NDArray[np.float64], centre: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -49,7 +49,8 @@ class DeepProbit(Model):
                     another group, if the schema has several; "fields", every feature with every other
     fm_variance     "exact", or "paper" for the printed formula (erratum E3)
     prior           prior variances (`Prior`); None is what does well on click logs
-    adapt_prior     correct the prior variances of features, field by field, by what the stream shows (`models.adaptation`)
+    adapt_prior     correct the prior variances of features, field by field, by what the stream shows, and let hidden units count
+                    from their mean (`models.adaptation`)
     half_life       forget towards the prior: "7d", or "1M rows"; None never
     decay_mean      forgetting pulls means to zero too, as AdPredictor does, not variances alone; means that started from a
                     draw (embeddings, hidden layers) stay
@@ -239,9 +240,12 @@ class DeepProbit(Model):
         names = {"mean": "embedding.mean", "variance": "embedding.variance"}
         names |= {"linear_mean": "linear.mean", "linear_variance": "linear.variance"}
         state = {names.get(name, f"embedding.{name}"): array for name, array in self.table.state().items()}
-        for layer, (n_in, n_out) in enumerate(self._layers()):
+        for layer, (n_in, n_out) in enumerate(self.layers()):
             state[f"dense.{layer}.mean"] = self.dense.mean[layer, :n_out, : n_in + 1].copy()
             state[f"dense.{layer}.variance"] = self.dense.variance[layer, :n_out, : n_in + 1].copy()
+            if layer:
+                state[f"dense.{layer}.centre"] = self.dense.centre[layer, :n_in].copy()
+                state[f"dense.{layer}.total"] = self.dense.total[layer, : n_in + 1].copy()
         clock = np.array([self.clock, self.dense.last_seen[0]])
         counters = np.array([self.rows_learned, *self.rejected], np.int64)
         state |= dict(zip(PRIOR_STATE, in_force(self), strict=True))
@@ -254,16 +258,20 @@ class DeepProbit(Model):
         names = {"linear.mean": "linear_mean", "linear.variance": "linear_variance"}
         table = {name: a for name, a in state.items() if name.startswith(("embedding.", "linear."))}
         self.table.load_state({names.get(name, name.removeprefix("embedding.")): a for name, a in table.items()})
-        for layer, (n_in, n_out) in enumerate(self._layers()):
+        for layer, (n_in, n_out) in enumerate(self.layers()):
             self.dense.mean[layer, :n_out, : n_in + 1] = state[f"dense.{layer}.mean"]
             self.dense.variance[layer, :n_out, : n_in + 1] = state[f"dense.{layer}.variance"]
+            if layer:
+                self.dense.centre[layer, :n_in] = state[f"dense.{layer}.centre"]
+                self.dense.total[layer, : n_in + 1] = state[f"dense.{layer}.total"]
         self.row_prior = row_prior(self.spec, *(state[name] for name in PRIOR_STATE))
         self.clock, self.dense.last_seen[0] = (float(x) for x in state["clock"])
         self.rows_learned = int(state["counters"][0])
         self.rejected[:] = state["counters"][1:]
         self.scale.load(state)
 
-    def _layers(self) -> list[tuple[int, int]]:
+    def layers(self) -> list[tuple[int, int]]:
+        """Inputs and outputs of every dense layer."""
         sizes = self.shape.sizes.tolist()
         return list(itertools.pairwise(sizes))
 
@@ -295,7 +303,8 @@ def _initial_dense(sizes: tuple[int, ...], spec: DeepSpec) -> network.Dense:
         n_in, n_out = sizes[layer], sizes[layer + 1]
         with np.errstate(over="ignore"):
             mean[layer, :n_out, :n_in] = standard_draws(np.uint64(spec.seed), np.uint64(layer), n_out * n_in).reshape(n_out, n_in)
-    return network.Dense(mean, variance, np.zeros(1), F32(spec.prior.dense))
+    centre = np.zeros((layers, widest_in), F32)
+    return network.Dense(mean, variance, np.zeros(1), F32(spec.prior.dense), centre, np.zeros(centre.shape))
 
 
 class SparseMLP(DeepProbit):

@@ -143,9 +143,9 @@ def _read(path: Path) -> Snapshot:
         if manifest["kind"] == "fm-mlp":
             spec.setdefault("pairs", "fields")  # release 0.1.0 knew no others
         model = kind.from_spec(schema, msgspec.convert(spec, kind.Spec))
-        # Before priors followed the stream they were no part of the state: they were the specification's, as in a new model.
-        specified = {name: array for name, array in model.state().items() if name.startswith("prior.")}
-        model.load_state(specified | arrays.pop("model"))
+        # Before priors followed the stream, and hidden units their mean, these were no part of the state: they are a new model's.
+        late = ("prior.variance", "prior.linear_variance", ".centre", ".total")
+        model.load_state({name: array for name, array in model.state().items() if name.endswith(late)} | arrays.pop("model"))
     except InputError as error:
         raise InputError(f"snapshot {path} is refused: {error}") from error
     except (OSError, KeyError, ValueError, TypeError, msgspec.ValidationError, safetensors.SafetensorError) as error:

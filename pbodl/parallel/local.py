@@ -75,7 +75,13 @@ class Threads:
         base[1] *= dense.mean
         deltas = np.zeros((active, *base.shape))
         # A copy that was last seen at the end of time does not decay: the weights themselves did, once.
-        copies = [Dense(dense.mean.copy(), dense.variance.copy(), np.full(1, np.inf), dense.prior_variance) for _ in range(active)]
+        copies = [
+            Dense(
+                dense.mean.copy(), dense.variance.copy(), np.full(1, np.inf), dense.prior_variance, dense.centre,
+                np.zeros_like(dense.total),
+            )
+            for _ in range(active)
+        ]  # fmt: skip
         counts = np.zeros((active, len(rejected)), np.int64)
         share = 1.0 if self.merge == "add" else 1.0 / active
 
@@ -92,6 +98,7 @@ class Threads:
         else:
             list(self._pool.map(work, range(active), [np.zeros(1, np.int64)] * active, [blocks] * active))
         gather_dense(base, deltas, shape, dense.prior_variance, dense.mean, dense.variance)
+        dense.total[:] += np.sum([copy.total for copy in copies], axis=0)
         rejected += counts.sum(axis=0)
 
 

@@ -19,6 +19,7 @@ from pbodl.parallel.weights import Weights
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 HALF_LARGEST = 60000.0  # a little below what float16 holds
 DELTAS = ("precision_delta", "precision_mean_delta", "dense_precision_delta", "dense_precision_mean_delta")
+SUMS = ("total", "scale", "rejected")  # of shard 0
 ROWS = ("keys", "fields", "counts", "precision_delta", "precision_mean_delta")
 POSTERIOR_ROWS = ("mean", "variance", "last_seen")
 NOTHING = np.zeros(0, np.float32)
@@ -40,6 +41,7 @@ class Message(NamedTuple):
     precision_mean_delta: NDArray[np.float32]
     dense_precision_delta: NDArray[np.float32]  # [n], or [0] for a shard without the dense weights
     dense_precision_mean_delta: NDArray[np.float32]
+    total: NDArray[np.float64]  # what it adds to the hidden units' sums (`network.Dense`)
     scale: NDArray[np.float64]  # [fields, 3]: count, sum, sum of squares of the scaled numbers
     rejected: NDArray[np.int64]  # [3]: updates that the worker's guards rejected
     version: int = -1  # of the shard that a lone worker pulled from
@@ -69,13 +71,13 @@ def merge(messages: Sequence[Message], source: str, sequence: int) -> Message:
         source, sequence, rows, max(message.clock for message in messages),
         float(np.mean([message.variance for message in messages])), index.keys.copy(), fields, counts,
         deltas[0].astype(np.float32), deltas[1].astype(np.float32), _sum(messages, "dense_precision_delta"),
-        _sum(messages, "dense_precision_mean_delta"), _sum(messages, "scale"), _sum(messages, "rejected"),
+        _sum(messages, "dense_precision_mean_delta"), _sum(messages, "total"), _sum(messages, "scale"), _sum(messages, "rejected"),
     )  # fmt: skip
 
 
 def negated(message: Message, source: str, sequence: int) -> Message:
     """The message that takes another back: pushed after it, it leaves what was before, but for rounding."""
-    signed = ("rows", "counts", *DELTAS, "scale", "rejected")
+    signed = ("rows", "counts", *DELTAS, *SUMS)
     return message._replace(
         source=source, sequence=sequence, version=-1, posterior=None, **{name: -getattr(message, name) for name in signed}
     )
@@ -86,7 +88,7 @@ def prior_message(source: str, sequence: int, prior: NDArray[np.float32], width:
     none, rows = np.zeros(0, np.float32), np.zeros((0, width), np.float32)
     return Message(
         source, sequence, 0, -np.inf, np.nan, np.zeros(0, np.uint64), np.zeros(0, np.uint16), np.zeros(0, np.int32), rows, rows,
-        none, none, np.zeros((len(prior), 3)), np.zeros(3, np.int64), prior=prior,
+        none, none, np.zeros((0, 0)), np.zeros((len(prior), 3)), np.zeros(3, np.int64), prior=prior,
     )  # fmt: skip
 
 
@@ -108,7 +110,7 @@ def split(message: Message, shards: int) -> list[Message]:
             posterior = message.posterior
             part = part._replace(posterior=posterior._replace(**{name: getattr(posterior, name)[at] for name in POSTERIOR_ROWS}))
         if shard:
-            part = part._replace(**{name: np.zeros_like(getattr(message, name)) for name in ("scale", "rejected")})
+            part = part._replace(**{name: np.zeros_like(getattr(message, name)) for name in SUMS})
             part = part._replace(dense_precision_delta=NOTHING, dense_precision_mean_delta=NOTHING)
             if part.posterior is not None:
                 part = part._replace(posterior=part.posterior._replace(dense_mean=NOTHING, dense_variance=NOTHING))
@@ -121,7 +123,7 @@ def encode(message: Message, half: bool = False) -> bytes:
     posterior = message.posterior
     scalars = np.array([tuple(getattr(message, name) for name in SCALARS)], list(SCALARS.items()))
     arrays: dict[str, NDArray] = {"source": np.frombuffer(message.source.encode(), np.uint8), "scalars": scalars.view(np.uint8)}
-    for name in ("keys", "fields", "counts", *DELTAS, "scale", "rejected"):
+    for name in ("keys", "fields", "counts", *DELTAS, *SUMS):
         arrays[name] = getattr(message, name)
     if message.prior is not None:
         arrays["prior"] = message.prior

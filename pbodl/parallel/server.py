@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import initialise_rows
 from pbodl.kernels.message import CAUTIOUS, TRUSTING, Guard, product
-from pbodl.models.adaptation import evidence, exchange, row_prior
+from pbodl.models.adaptation import evidence, exchange, move_centres, row_prior
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.eviction import make_room, sweep
@@ -92,6 +92,7 @@ class Shard:
         model.clock = max(before, message.clock)
         if message.prior is not None:
             exchange(model, row_prior(model.spec, message.prior[:, :-1], message.prior[:, -1]))
+            move_centres(model)
         elif message.posterior is not None and message.version == self.version:
             at = self._rows_of(message)
             put(message.posterior, model, at)
@@ -140,6 +141,7 @@ class Shard:
         table.count[at[here]] = np.maximum(count, 1)
         if len(message.dense_precision_delta):
             self._multiply_dense(message, guard)
+            model.dense.total[:] += message.total
         if message.scale.any():
             model.scale.moments = moments_of(sums_of(model.scale.moments) + message.scale)
 

@@ -21,6 +21,8 @@ class Weights(NamedTuple):
     dense_mean: NDArray[np.float32]  # [n]; [0] where the shared part is elsewhere
     dense_variance: NDArray[np.float32]
     dense_last_seen: NDArray[np.float64]  # [1]
+    centre: NDArray[np.float32]  # as `network.Dense` has them
+    total: NDArray[np.float64]
     scale: NDArray[np.float64]  # [fields, 3]
     prior: NDArray[np.float32]  # [fields, groups + 1]: variances in force, of the embedding's groups and of the linear weight
 
@@ -35,8 +37,8 @@ def take(model: DeepProbit, at: NDArray[np.int32], shared: bool = True) -> Weigh
     if shared:
         dense = [to_vector(padded, model.shape.sizes) for padded in (model.dense.mean, model.dense.variance)]
     return Weights(
-        mean, variance, model.table.last_seen[at], dense[0], dense[1], model.dense.last_seen.copy(), model.scale.moments.copy(),
-        prior_in_force(model),
+        mean, variance, model.table.last_seen[at], dense[0], dense[1], model.dense.last_seen.copy(), model.dense.centre.copy(),
+        model.dense.total.copy(), model.scale.moments.copy(), prior_in_force(model),
     )  # fmt: skip
 
 
@@ -52,6 +54,7 @@ def put(weights: Weights, model: DeepProbit, at: NDArray) -> None:
         from_vector(weights.dense_mean, model.shape.sizes, model.dense.mean)
         from_vector(weights.dense_variance, model.shape.sizes, model.dense.variance)
         model.dense.last_seen[:] = weights.dense_last_seen
+        model.dense.centre[:], model.dense.total[:] = weights.centre, weights.total
         model.scale.moments = weights.scale.copy()
 
 

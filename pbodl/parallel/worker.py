@@ -117,7 +117,8 @@ class Worker:
         )  # fmt: skip
         return Message(
             self.source, self.sequence, len(task.batch), self.local.clock, variance, task.keys, task.fields, task.counts,
-            rows[0], rows[1], dense[0, 0], dense[1, 0], sums_of(after.scale) - sums_of(before.scale), self.local.rejected.copy(),
+            rows[0], rows[1], dense[0, 0], dense[1, 0], after.total - before.total, sums_of(after.scale) - sums_of(before.scale),
+            self.local.rejected.copy(),
         )  # fmt: skip
 
 

@@ -88,9 +88,11 @@ class TakeBack:
         )  # fmt: skip
         message = Message(
             "stretch", 1, rows, model.clock, 0.0, self._index.keys.copy(), self._fields, self._counts, delta[0], delta[1],
-            dense[0, 0], dense[1, 0], sums_of(shared.scale) - sums_of(before.scale), np.zeros(3, np.int64),
+            dense[0, 0], dense[1, 0], shared.total - before.total, sums_of(shared.scale) - sums_of(before.scale),
+            np.zeros(3, np.int64),
         )  # fmt: skip
         Shard(model).push(negated(message, "stretch", 1))
+        model.dense.centre[:] = before.centre  # for which the dense weights, as they are again, were learned
         return rows
 
     def state(self) -> dict[str, NDArray]:

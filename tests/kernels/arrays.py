@@ -67,7 +67,12 @@ def as_arrays(made: Network, prior_variance: float = 0.5) -> Arrays:
         np.zeros(n_rows), np.zeros(n_rows, np.uint32),
     )  # fmt: skip
     padded = (len(sizes) - 1, max(sizes[1:]), max(sizes[:-1]) + 3)
-    dense = network.Dense(np.full(padded, np.nan, F32), np.full(padded, np.nan, F32), np.zeros(1), F32(prior_variance))
+    centre, total = np.full(padded[::2], np.nan, F32), np.full(padded[::2], np.nan)
+    for layer, n_in in enumerate(sizes[:-1]):
+        centre[layer, :n_in] = [made.centre.get((layer, i), 0.0) for i in range(n_in)]
+        total[layer, : n_in + 1] = 0.0
+    weights = np.full((2, *padded), np.nan, F32)
+    dense = network.Dense(weights[0], weights[1], np.zeros(1), F32(prior_variance), centre, total)
     n_fields = len(made.group_of_field)
     shape = network.Shape(
         np.int64(OPS[made.op]), np.int64(MODES[made.fm_variance]), np.array(sizes, np.int64),
@@ -148,6 +153,6 @@ def copied(arrays: Arrays) -> Arrays:
     rows, dense, shape, prior = arrays
     return Arrays(
         Rows(*(array.copy() for array in rows)),
-        network.Dense(dense.mean.copy(), dense.variance.copy(), dense.last_seen.copy(), dense.prior_variance),
+        network.Dense(*(part.copy() for part in dense)),
         shape, prior,
     )  # fmt: skip

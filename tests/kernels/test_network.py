@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from tests.kernels.arrays import as_arrays, as_features, learn, predict, random_network, read
+from tests.kernels.arrays import as_arrays, as_features, copied, learn, predict, random_network, read
 from tests.oracles import monte_carlo, naive
 from tests.oracles.naive import Feature
 from tests.oracles.quadrature import posterior
@@ -107,6 +107,39 @@ def test_the_shortcut_beside_the_hidden_layers(op):
     np.testing.assert_allclose((comp.mean[0], comp.variance[0]), ref, rtol=3e-6, atol=2e-6)
     naive.learn(made, SAMPLES[0], 1)
     assert_same_weights(made, arrays, before)
+
+
+@pytest.mark.parametrize("hidden", [(3,), (3, 2), (2, 3, 2)])
+@pytest.mark.parametrize("op", ["concat", "sum", "fm", "ffm", "group-fm"])
+def test_hidden_units_count_from_their_centre(op, hidden):
+    rng = np.random.default_rng(22)
+    for number, sample in enumerate(SAMPLES):
+        made = random_network(23 + number, op, hidden)
+        made.straight = 0.5
+        uncentred = naive.forward(made, sample)
+        made.centre = {(1 + layer, i): float(np.float32(rng.normal())) for layer, n in enumerate(hidden) for i in range(n)}
+        arrays, before = as_arrays(made), dict(made.weights)
+        ref = naive.forward(made, sample)
+        assert ref != pytest.approx(uncentred, rel=1e-3)
+        mean, variance = predict(arrays, as_features([sample]))
+        comp = learn(arrays, [sample], [number % 2])
+        np.testing.assert_allclose((mean[0], variance[0]), ref, rtol=5e-6, atol=5e-6)
+        np.testing.assert_allclose((comp.mean[0], comp.variance[0]), ref, rtol=5e-6, atol=5e-6)
+        naive.learn(made, sample, number % 2)
+        assert_same_weights(made, arrays, before)
+
+
+def test_what_hidden_units_were_is_added_up():
+    arrays = as_arrays(random_network(27, "fm", (3, 2)))
+    before = copied(arrays)
+    learn(arrays, SAMPLES[:1], [1])
+    once = arrays.dense.total.copy()
+    learn(before, SAMPLES[:1] * 2, [1, 1])
+    units = before.dense.total[1]
+    assert units[3] == 2.0 and once[1, 3] == 1.0 and (once[1, :3] > 0.0).all()
+    learn(arrays, SAMPLES[:1], [1])
+    np.testing.assert_array_equal(arrays.dense.total[1:, :3], before.dense.total[1:, :3])
+    assert not before.dense.total[0, :3].any()  # z_0 has no centre
 
 
 @pytest.mark.parametrize("dim", [1, 3, 16, 17])

@@ -1,4 +1,4 @@
-"""Priors that follow the stream: at set moments however it is cut, part of the state, and for rows yet to come."""
+"""Priors that follow the stream, and hidden units their mean: at set moments however it is cut, part of the state."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 import pbodl
 from pbodl.models import adaptation
-from pbodl.models.adaptation import PSEUDO, REACH, in_force, next_moment
+from pbodl.models.adaptation import PSEUDO, REACH, in_force, move_centres, next_moment
 from pbodl.parallel.cluster import Cluster
 from pbodl.training.weights import weights_of
 from tests.click_log import PLAIN, RICH, click_log
@@ -26,7 +26,7 @@ def early(monkeypatch):
 
 
 def make(kind=pbodl.FFMMLP, schema=RICH, **options):
-    return kind(schema, dim=2, hidden=(3,), **options)
+    return kind(schema, **{"dim": 2, "hidden": (3,), **options})
 
 
 def same(a, b):
@@ -35,8 +35,12 @@ def same(a, b):
     return all(np.array_equal(ref[name], comp[name]) for name in ref)
 
 
-def test_moments_double():
-    assert [next_moment(n) for n in (0, 63, 64, 127, 128, 300)] == [64, 64, 128, 128, 256, 512]
+def test_two_moments_to_every_doubling():
+    moments = [0]
+    while moments[-1] < 1000:
+        moments.append(next_moment(moments[-1]))
+    assert moments == [0, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
+    assert [next_moment(n) for n in (1, 63, 65, 95, 97, 300, 400)] == [64, 64, 96, 96, 128, 384, 512]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,7 +63,34 @@ def test_nothing_happens_before_the_first_moment_or_when_it_is_off():
     late.learn(LOG[64:])
     for name in PRIORS:
         np.testing.assert_array_equal(late.state()[name], make().state()[name])
+    assert not late.dense.centre.any()
     assert not pbodl.FMMLP(PLAIN, paper=True).spec.adapt_prior
+
+
+@pytest.mark.parametrize("hidden", [(3,), (5, 4, 3)])
+def test_moving_the_centres_changes_no_mean_activation(hidden):
+    model = pbodl.FMMLP(RICH, dim=2, hidden=hidden)
+    model.learn(LOG[:60])
+    before, usual = model.predict(LOG[60:]), model.dense.total[1, : hidden[0]] / 60
+    move_centres(model)
+    after = model.predict(LOG[60:])
+    np.testing.assert_allclose(model.dense.centre[1, : hidden[0]], usual, rtol=1e-6)
+    if len(hidden) == 1:  # else the variance, which does change, goes through a rectifier into the means above it
+        np.testing.assert_allclose(after.mean, before.mean, rtol=1e-5, atol=1e-6)
+    assert (after.variance != before.variance).all() and not model.dense.total.any()
+    move_centres(model)  # nothing was learned since
+    np.testing.assert_array_equal(model.predict(LOG[60:]).mean, after.mean)
+
+
+def test_hidden_units_are_centred_where_they_usually_are():
+    model = make(hidden=(6, 4))
+    model.learn(LOG[:96])
+    centre = model.dense.centre.copy()
+    assert (centre[1, :6] > 0.0).all() and (centre[2, :4] > 0.0).all() and not centre[0].any()
+    model.learn(LOG[96:127])
+    np.testing.assert_array_equal(model.dense.centre, centre)
+    mean = model.dense.total[1, :6] / model.dense.total[1, 6]
+    assert model.dense.total[1, 6] == 31 and np.abs(mean - centre[1, :6]).max() < 0.5 * centre[1, :6].max()
 
 
 def test_saved_and_loaded_is_never_stopped(tmp_path):
@@ -78,6 +109,7 @@ def test_a_snapshot_of_before_has_the_priors_of_its_specification():
     untaught = type(model).from_spec(model.schema, model.spec)
     for name in PRIORS:
         np.testing.assert_array_equal(model.state()[name], untaught.state()[name])
+    assert not model.dense.centre.any() and not model.dense.total.any()
 
 
 def test_a_damaged_prior_is_refused():
@@ -100,8 +132,8 @@ def test_what_was_never_seen_is_predicted_from_the_prior_in_force(kind):
 
 def test_a_field_that_matters_gets_a_wider_prior_than_noise():
     rng = np.random.default_rng(3)
-    ads, noise = rng.integers(0, 30, 2000), rng.integers(0, 30, 2000)
-    clicks = rng.random(2000) < np.where(ads % 2 == 0, 0.9, 0.1)
+    ads, noise = rng.integers(0, 30, 4000), rng.integers(0, 30, 4000)
+    clicks = rng.random(4000) < np.where(ads % 2 == 0, 0.9, 0.1)
     rows = [{"ad": int(a), "user": int(n), "site": "s", "click": int(c)} for a, n, c in zip(ads, noise, clicks, strict=True)]
     model = pbodl.FMMLP(PLAIN, dim=2, hidden=())
     model.learn(rows)
@@ -132,9 +164,19 @@ def test_shards_are_dealt_the_prior_in_force():
     model = make()
     model.learn(LOG[:130])
     cluster = Cluster(model, workers=2, rows=16, shards=2)
-    cluster.learn(LOG[130:200])
-    for name in PRIORS:
+    cluster.learn(LOG[130:190])
+    for name in (*PRIORS, "dense.1.centre"):
         np.testing.assert_array_equal(cluster.model().state()[name], model.state()[name])
+
+
+def test_workers_tell_what_hidden_units_were():
+    ref = make()
+    ref.learn(LOG)
+    cluster = Cluster(make(), workers=2, rows=16, shards=2)
+    cluster.learn(LOG)
+    comp = cluster.model()
+    assert comp.dense.total[1, 3] == ref.dense.total[1, 3] == 300 - 256
+    np.testing.assert_allclose(comp.state()["dense.1.centre"], ref.state()["dense.1.centre"], rtol=0.2)
 
 
 def test_inspection_shows_the_prior_in_force():

@@ -80,9 +80,11 @@ def test_names_and_shapes_of_the_state(kind: type[DeepProbit], n_in: int, vector
     assert state["embedding.keys"].shape == (features,)
     assert state["embedding.keys"].dtype == np.uint64
     assert ("linear.mean" in state) == linear
-    assert {name for name in state if name.startswith("dense")} == {
-        f"dense.{layer}.{moment}" for layer in range(3) for moment in ("mean", "variance")
+    names = {f"dense.{layer}.{moment}" for layer in range(3) for moment in ("mean", "variance")}
+    assert {name for name in state if name.startswith("dense")} == names | {
+        f"dense.{layer}.{what}" for layer in (1, 2) for what in ("centre", "total")
     }
+    assert state["dense.1.centre"].shape == (5,) and state["dense.1.total"].shape == (6,)
     by_key = dict(zip(state["embedding.keys"].tolist(), state["embedding.field"].tolist(), strict=True))
     assert by_key[hash_value("ad", "ad3")] == 1
     assert by_key[hash_value("site", None)] == 2

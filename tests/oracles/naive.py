@@ -37,6 +37,7 @@ class Network:
     fm_variance: str = "exact"
     straight: float = 0.0  # the multiple of the sum of z_0 that reaches z_L beside the hidden layers
     weights: dict[Name, Gauss] = field(default_factory=dict)
+    centre: dict[tuple[int, int], float] = field(default_factory=dict)  # by (layer, input): what its inputs are less
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -159,7 +160,7 @@ def forward(network: Network, sample: list[Feature]) -> Gauss:
     for layer, (n_in, n_out) in enumerate(layers):
         z = dense(z, [[weights["dense", layer, o, i] for i in range(n_in + 1)] for o in range(n_out)])
         if layer < len(layers) - 1:
-            z = [relu(a) for a in z]
+            z = [(m - network.centre.get((layer + 1, i), 0.0), v) for i, (m, v) in enumerate(map(relu, z))]
     mean, variance = mean + z[0][0], variance + z[0][1]
     if network.linear:
         for item in sample:

@@ -39,7 +39,7 @@ def test_the_prior_follows_the_stream_bit_for_bit():
     cluster = Cluster(fm(), workers=1, rows=300)
     np.testing.assert_array_equal(cluster.learn(batch), ctr)
     assert differing(ref, cluster.model()) == []
-    assert cluster.shards[0].ledger["prior"].sequence == 2
+    assert cluster.shards[0].ledger["prior"].sequence == 3
 
 
 def test_the_prior_of_many_workers_and_shards_follows_the_stream():

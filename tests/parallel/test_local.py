@@ -64,6 +64,7 @@ def test_threads_learn_every_row_once():
     ctr = model.learn(rows)
     # No two rows share a feature, so that no update can be lost.
     assert (model.table.count == 1).all() and model.table.size == 15_000
+    assert model.dense.total[1, 4] == 5000 and (model.dense.total[1, :4] > 0).all()
     assert ((ctr > 0) & (ctr < 1)).all()
 
 

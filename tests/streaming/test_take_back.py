@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pbodl.data.batch import from_data
+from pbodl.models.adaptation import move_centres
 from pbodl.streaming.learner import Learner, StreamOptions
 from pbodl.streaming.source import Position
+from pbodl.streaming.take_back import TakeBack
 from pbodl.streaming.watchdog import STRETCH
 from tests.streaming.traffic import config, decoded, fingerprint, pieces
 
@@ -45,6 +48,24 @@ def test_an_inverted_stretch_leaves_next_to_no_trace(tmp_path: Path) -> None:
             assert restored.mean() > 0.9, name
     assert comp.model.table.size > known and comp.model.rows_learned == len(good)
     np.testing.assert_allclose(comp.model.predict(after).ctr, prediction, atol=0.02)
+
+
+def test_a_stretch_in_which_the_hidden_units_got_another_centre(tmp_path: Path) -> None:
+    good, bad = rows(4), [{**row, "time": row["time"] + 1e4, "click": 1 - row["click"]} for row in rows(2, seed=1)]
+    comp = learner(tmp_path)
+    comp.take(decoded(good), Position())
+    move_centres(comp.model)
+    prediction = comp.model.predict(good[:200]).ctr
+    stretch = TakeBack(comp.model)
+    stretch.note(from_data(comp.model.schema, bad, labelled=True))
+    centre, total = comp.model.dense.centre.copy(), comp.model.dense.total.copy()
+    comp.model.learn(bad)
+    move_centres(comp.model)
+    assert not np.allclose(comp.model.dense.centre, centre, rtol=0.05)
+    stretch.undo()
+    np.testing.assert_array_equal(comp.model.dense.centre, centre)
+    np.testing.assert_allclose(comp.model.dense.total, total, atol=1e-6)
+    np.testing.assert_allclose(comp.model.predict(good[:200]).ctr, prediction, atol=0.02)
 
 
 def test_saved_in_the_middle_of_a_stretch(tmp_path: Path) -> None:
