@@ -35,6 +35,7 @@ MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "MatchBox": (pbodl.MatchBox, {}),
     "Sparse-MLP": (pbodl.SparseMLP, {}),
     "FM-MLP": (pbodl.FMMLP, {}),
+    "FM-MLP, shortcut": (pbodl.FMMLP, {"shortcut": True}),
     "FFM-MLP": (pbodl.FFMMLP, {}),
     "FFM-MLP, shortcut": (pbodl.FFMMLP, {"shortcut": True}),
 }

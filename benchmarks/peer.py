@@ -77,7 +77,7 @@ def _ours(name: str) -> Peer:
     return Peer(f"PBODL {name}", "default settings", run, (0.0,), warm_up=warm_up)
 
 
-OURS = ("AdPredictor", "FTRL-Proximal", "MatchBox", "Sparse-MLP", "FM-MLP", "FFM-MLP", "FFM-MLP, shortcut")
+OURS = ("AdPredictor", "FTRL-Proximal", "MatchBox", "Sparse-MLP", "FM-MLP", "FM-MLP, shortcut", "FFM-MLP", "FFM-MLP, shortcut")
 FM_TRAIN_ROWS, FM_TEST_ROWS = 20_000, 10_000
 RATES, PAIR_RATES, ALPHAS = (0.1, 0.5, 1.0), (0.01, 0.03, 0.1, 0.3), (0.05, 0.2, 0.5, 1.0)
 FM_NOTE = f"8 factors, else defaults; learned the last {FM_TRAIN_ROWS:,} training rows, scored the first {FM_TEST_ROWS:,} test rows"

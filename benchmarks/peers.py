@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -71,13 +72,13 @@ def differences(results: list[Result], clicks: NDArray[np.float32]) -> tuple[Res
     return best, against
 
 
-def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, rows: int) -> str:
+def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, rows: int, command: str) -> str:
     best, against = differences(results, clicks)
     libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     lines = [
         "# Side by side with today's tools",
         "",
-        f"`make bench-peers`, that is `python -m benchmarks.peers --rows {rows}`: {rows:,} rows of the synthetic world",
+        f"`{command}`: {rows:,} rows of the synthetic world",
         f"(seed 0), 22 categorical fields. One pass over the first days ({train_rows:,} rows), then the last day",
         f"({rows - train_rows:,} rows) with the model frozen. One run, one tool after the other, one thread each (Vowpal Wabbit",
         f"parses in a second one), on {os.cpu_count()} cores.",
@@ -136,8 +137,12 @@ def _difference(name: str, d: Difference) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the log, the last day included")
+    parser.add_argument("--only", nargs="+", metavar="PART", help="the tools whose name has one of these in it")
     parser.add_argument("--output", type=Path, default=PAGE, help="where the page goes")
     options = parser.parse_args()
+    chosen = [number for number, peer in enumerate(PEERS) if any(part in peer.name for part in options.only or [""])]
+    if not any(PEERS[number].name.startswith("PBODL") for number in chosen):
+        parser.error(f"--only leaves none of our models to compare with; the tools are: {', '.join(peer.name for peer in PEERS)}")
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -146,12 +151,17 @@ def main() -> None:
         train_rows, clicks = len(split.train.batch), split.test.clicks.copy()
         del split
         results = []
-        for number, peer in enumerate(PEERS):
-            print(peer.name, file=sys.stderr, end=": ", flush=True)
+        for number in chosen:
+            print(PEERS[number].name, file=sys.stderr, end=": ", flush=True)
             results.append(measure(number, folder, train_rows, clicks))
             result = results[-1]
             print(f"AUC {result.auc:.4f}, log loss {result.log_loss:.4f}, {result.facts}", file=sys.stderr, flush=True)
-    options.output.write_text(page(results, clicks, train_rows, options.rows))
+    command = " ".join(["python -m benchmarks.peers --rows", str(options.rows), *_quoted(options.only)])
+    options.output.write_text(page(results, clicks, train_rows, options.rows, command))
+
+
+def _quoted(only: list[str] | None) -> list[str]:
+    return ["--only", *map(shlex.quote, only)] if only else []
 
 
 if __name__ == "__main__":
