@@ -20,8 +20,9 @@ _DEEP: Grid = {
     "model.prior.dense": (0.0125, 0.025, 0.05, 0.1, 0.2),
     "model.dim": (4, 8, 16, 32),
 }
-# Where pairs of features meet, how they reach the output comes first: few trials must have seen it.
-_PAIRS: Grid = {"model.shortcut": (False, True), **_DEEP}
+# Where pairs of features meet, how they reach the output comes first: few trials must have seen it. Beside the shortcut one
+# hidden layer is mostly enough; without pairs, it has to be wide.
+_PAIRS: Grid = {"model.shortcut": (False, True), "model.hidden": ((64,), (64, 32)), **_DEEP}
 _BATCH: Grid = {
     "model.learning_rate": (0.003, 0.01, 0.03, 0.1, 0.3),
     "model.l2": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
@@ -29,7 +30,8 @@ _BATCH: Grid = {
 }
 # What may be tuned of each kind, the key that matters most first.
 GRIDS: dict[str, Grid] = {
-    **dict.fromkeys(("deep-probit", "sparse-mlp"), _DEEP),
+    "deep-probit": _DEEP,
+    "sparse-mlp": {"model.hidden": ((64, 32), (256,)), **_DEEP},
     "fm-mlp": {**_PAIRS, "model.pairs": ("fields", "groups")},
     "ffm-mlp": _PAIRS,
     "adpredictor": {"model.prior_variance": (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.16), "training.half_life": HALF_LIVES},
