@@ -61,8 +61,9 @@ def relu_moments(m_a, v_a, n, m_z, v_z, x, phi, g):
         phi_j = phi[i] * (ONE - x[i] * g[i]) / (ONE + x[i] * x[i])
         phi_g = phi[i] * g[i]
         positive = m_a[i] >= ZERO
-        m_z[i] = np.sqrt(v) * phi_j + (m_a[i] if positive else ZERO)
+        mean = np.sqrt(v) * phi_j + (m_a[i] if positive else ZERO)
         shrink = ONE - (phi_g + TWO * x[i] * phi_j + phi_j * phi_j)
+        m_z[i] = mean
         v_z[i] = v * (shrink if positive else phi_g - phi_j * phi_j)
 
 
