@@ -91,7 +91,9 @@ def layers_forward_block(packed, sizes, block):
     top = len(sizes) - 2
     z, a, scratch = block.z, block.a, block.scratch
     m_a, v_a = a[0].reshape(-1), a[1].reshape(-1)
-    m_z, v_z = z[0].reshape(-1), z[1].reshape(-1)
+    m_z, v_z, r_z = z[0].reshape(-1), z[1].reshape(-1), z[2].reshape(-1)
+    for i in range(sizes[0] * BLOCK):
+        r_z[i] = m_z[i] * m_z[i]
     for l in range(top + 1):  # noqa: E741
         means, variances = layer_at(packed, sizes, l)
         dense_forward_block(means, variances, z, sizes[l], a)
