@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
+from pbodl._jit import inlined, jit
 from pbodl.errors import InputError
 
 C0 = np.uint64(0x9E3779B97F4A7C15)
@@ -36,6 +36,7 @@ C2 = np.uint64(0xA0761D6478BD642F)
 F1 = np.uint64(0xBF58476D1CE4E5B9)
 F2 = np.uint64(0x94D049BB133111EB)
 NAME_SEED = 0x5042_4F44_4C00_0001
+U1, U2, U3, U4, U5, U6, U7 = (np.uint64(n) for n in range(1, 8))
 U8, U10, U16, U24, U27, U29 = (np.uint64(n) for n in (8, 10, 16, 24, 27, 29))
 U30, U31, U32, U35, U48, U64 = (np.uint64(n) for n in (30, 31, 32, 35, 48, 64))
 ZERO = np.uint64(0)
@@ -46,7 +47,7 @@ SCALE_TEXT = "scale"
 INTEGER_LIMIT = 2.0**63
 
 
-@jit
+@inlined
 def finish(x):
     """Every bit of `x` stirs every bit of the result; one to one."""
     x = (x ^ (x >> U30)) * F1
@@ -54,7 +55,7 @@ def finish(x):
     return x ^ (x >> U31)
 
 
-@jit
+@inlined
 def _stir(state, word):
     word = word * C1
     word = word ^ (word >> U32)
@@ -62,36 +63,38 @@ def _stir(state, word):
     return ((state << U29) | (state >> U35)) * C2
 
 
-@jit
-def _word(data, i):
-    """The eight bytes from place i on, little-endian; written out, the compiler makes it one load."""
+@inlined
+def word_at(data, place):
+    """The eight bytes from a place on, little-endian. Written out, and with places that are unsigned, so that none can count from
+    the end, the compiler makes it one load."""
+    i = np.uint64(place)
     low = (
         np.uint64(data[i])
-        | np.uint64(data[i + 1]) << U8
-        | np.uint64(data[i + 2]) << U16
-        | np.uint64(data[i + 3]) << U24
+        | np.uint64(data[i + U1]) << U8
+        | np.uint64(data[i + U2]) << U16
+        | np.uint64(data[i + U3]) << U24
     )
     high = (
-        np.uint64(data[i + 4])
-        | np.uint64(data[i + 5]) << U8
-        | np.uint64(data[i + 6]) << U16
-        | np.uint64(data[i + 7]) << U24
+        np.uint64(data[i + U4])
+        | np.uint64(data[i + U5]) << U8
+        | np.uint64(data[i + U6]) << U16
+        | np.uint64(data[i + U7]) << U24
     )
     return low | high << U32
 
 
-@jit
+@inlined
 def hash_span(data, start, end, seed):
     """The key of the text data[start:end]."""
     state = seed + C0 * np.uint64(end - start)
     i = start
     while i + 8 <= end:
-        state = _stir(state, _word(data, i))
+        state = _stir(state, word_at(data, i))
         i += 8
     if i < end:
         left = np.uint64(8 * (end - i))
         if i + 8 <= data.shape[0]:
-            word = _word(data, i) & (ALL >> (U64 - left))
+            word = word_at(data, i) & (ALL >> (U64 - left))
         else:
             word = ZERO
             for j in range(end - 1, i - 1, -1):
