@@ -59,7 +59,7 @@ class Encoder:
         self.own_fields = np.flatnonzero(own).astype(np.int32)
         self.shared_fields = np.flatnonzero(np.logical_not(own)).astype(np.int32)
         self.own = [schema.fields[place] for place in self.own_fields.tolist()]
-        self._plain = all(field.kind == "category" for field in self.own)
+        self.plain = len(self.own) > 0 and all(field.kind == "category" for field in self.own)
         self._seeds = np.array([field_seed(field.name) for field in self.own], dtype=np.uint64)
         self._derived = any(field.derive is not None for field in schema.fields)
         shared = [schema.fields[place] for place in self.shared_fields.tolist()]
@@ -87,12 +87,16 @@ class Encoder:
         """The candidates' own features; a row holds the values of the fields of group `ad`, in the schema's order."""
         n, width = len(rows), len(self.own)
         flat = list(chain.from_iterable(rows))
-        if self._plain and width:
+        if self.plain:
             keys = self._all_texts(flat)
             if keys is not None:
-                return Encoded(keys.reshape(n, width), np.ones((n, width), np.float32), self.own_fields, None, True)
+                return self.from_keys(keys.reshape(n, width))
         columns = [READERS[field.kind](field, flat[place::width]) for place, field in enumerate(self.own)]
         return _stacked(columns, self.own_fields, n)
+
+    def from_keys(self, keys: NDArray[np.uint64]) -> Encoded:
+        """The candidates' own features, where all are categories, by their keys."""
+        return Encoded(keys, np.ones(keys.shape, np.float32), self.own_fields, None, True)
 
     def _all_texts(self, flat: list[Any]) -> NDArray[np.uint64] | None:
         """The keys of all values, if all are texts without the separator."""

@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from pbodl.errors import InputError
 from pbodl.serving.dashboard.routes import routes as dashboard_routes
+from pbodl.serving.encoding import Encoded
 from pbodl.serving.exploration import explored
 from pbodl.serving.limits import Gate, Limits, Receive, Token, read_body
 from pbodl.serving.metrics import ServerMetrics
@@ -102,11 +103,12 @@ class Service:
         body = await read_body(headers, receive, self.limits)
         predictor = self._predictor()
         parsed = wire_of(predictor.schema).read(body, content_type)
-        if len(parsed.own) > self.limits.candidates:
-            message = f"{len(parsed.own):,} candidates are more than the {self.limits.candidates:,} that this server takes"
+        if parsed.candidates > self.limits.candidates:
+            message = f"{parsed.candidates:,} candidates are more than the {self.limits.candidates:,} that this server takes"
             raise RequestError(413, "too_many_candidates", message, "candidates")
         try:
-            shared, own = predictor.encoder.encode_shared(parsed.shared), predictor.encoder.encode_own(parsed.own)
+            shared = predictor.encoder.encode_shared(parsed.shared)
+            own = parsed.own if isinstance(parsed.own, Encoded) else predictor.encoder.encode_own(parsed.own)
         except InputError as error:
             field = re.search(r"(?:field|column) '([^']+)'", str(error))
             raise RequestError(422, "invalid", str(error), field[1] if field else None) from None

@@ -5,8 +5,11 @@ import os
 import threading
 from typing import Protocol
 
+import msgspec
+
 from pbodl.serving.follower import Follower
 from pbodl.serving.predictor import Predictor
+from pbodl.serving.wire import JSON, MSGPACK, wire_of
 
 POLL_EVERY = 0.25  # seconds
 logger = logging.getLogger("pbodl.serving")
@@ -80,6 +83,9 @@ class Following:
 def ready(predictor: Predictor) -> Predictor:
     """The predictor after it has scored once, so that no request waits for code to be loaded or compiled."""
     names = [field.name for field in predictor.encoder.own if field.kind == "category"]
-    predictor.score({}, {}, [dict.fromkeys(names, "a text"), dict.fromkeys(names, "another")])
+    texts = [dict.fromkeys(names, "a text"), dict.fromkeys(names, "another")]
+    predictor.score({}, {}, texts)
     predictor.score({}, {}, [dict.fromkeys(names, 1)])
+    for kind, encode in ((JSON, msgspec.json.encode), (MSGPACK[0], msgspec.msgpack.encode)):
+        wire_of(predictor.schema).read(encode({"candidates": texts}), kind)
     return predictor

@@ -3,6 +3,7 @@
 The same structures make the OpenAPI document, so that it cannot say anything else than the code does.
 """
 
+import contextlib
 import functools
 import re
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,8 +15,9 @@ from msgspec import Meta
 
 from pbodl.data.numbers import LARGEST
 from pbodl.data.schema import Field, Schema, nearest
-from pbodl.serving.encoding import OWN_GROUP
+from pbodl.serving.encoding import OWN_GROUP, Encoded, encoder_of
 from pbodl.serving.predictor import Scores
+from pbodl.serving.scan import Scanner
 
 JSON = "application/json"
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
@@ -83,11 +85,15 @@ class Parsed(NamedTuple):
     """A request, ready to be encoded."""
 
     shared: dict[str, Any]
-    own: list[tuple]
+    own: list[tuple] | Encoded  # a candidate's values, in the schema's order, or already their keys
     explore: str
     seed: int | None
     c: float
     detail: bool
+
+    @property
+    def candidates(self) -> int:
+        return len(self.own.keys if isinstance(self.own, Encoded) else self.own)
 
 
 class Wire:
@@ -123,9 +129,21 @@ class Wire:
         )
         self._json = msgspec.json.Decoder(self.request)
         self._msgpack = msgspec.msgpack.Decoder(self.request)
+        self._encoder = encoder_of(schema)
+        self._scanners = {is_json: Scanner(self._own, is_json) for is_json in (True, False) if self._encoder.plain}
 
-    def read(self, body: bytes | bytearray, content_type: str) -> Parsed:
+    def read(self, body: bytes, content_type: str) -> Parsed:
         """A request from its body; RequestError says what is wrong with it."""
+        is_json = content_type == JSON
+        if self._scanners:
+            listed = self._scanners[is_json].read(body)
+            if listed is not None:
+                rest = body[: listed.begin] + (b"[]" if is_json else b"\x90") + body[listed.end :]
+                with contextlib.suppress(RequestError):  # it is told of the whole body, below
+                    return self._read(rest, content_type)._replace(own=self._encoder.from_keys(listed.keys))
+        return self._read(body, content_type)
+
+    def _read(self, body: bytes, content_type: str) -> Parsed:
         try:
             request: Any = (self._json if content_type == JSON else self._msgpack).decode(body)
         except msgspec.ValidationError as error:
