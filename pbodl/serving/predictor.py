@@ -17,15 +17,14 @@ from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import nearest
 from pbodl.errors import InputError
-from pbodl.kernels.interaction import CONCAT, FFM, FM, GROUP_FM
+from pbodl.kernels.interaction import CONCAT, EXACT, FFM, GROUP_FM, SUM, USUAL
 from pbodl.kernels.layers import pack_layers
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.serving.click_moments import click_moments
 from pbodl.serving.encoding import Encoded, encoder_of
 from pbodl.serving.follower import Version
 from pbodl.serving.remembered import CAPACITY, Remembered
-from pbodl.serving.request import EMPTY, Operation, Samples, Sums, score_candidates, sum_features, zero_sums
+from pbodl.serving.request import EMPTY, Operation, Samples, Sums, room_for, score_candidates, sum_features
 
 F32 = np.float32
 
@@ -56,15 +55,19 @@ class Predictor:
         self.version = version
         self.schema = model.schema
         self.encoder = encoder_of(model.schema)
-        self._class_of_field, self._classes = _classes(model)
-        own, shared = self._class_of_field[self.encoder.own_fields], self._class_of_field[self.encoder.shared_fields]
-        about = (np.int64(layout.vectors), np.int64(layout.dim), np.int64(_own_class(model, own, shared)))
-        self._operation = Operation(model.shape.op, model.shape.mode, *about)
+        self._class_of_field, classes = _classes(model)
+        about = (np.int64(layout.vectors), np.int64(layout.dim), np.int64(classes))
+        self._operation = self._own_operation = Operation(model.shape.op, model.shape.mode, *about)
+        self._own_class_of_field = self._class_of_field
+        if self._own_are_a_group():
+            # To the other groups they are nothing but their sum.
+            self._own_operation = self._operation._replace(op=np.int64(SUM), classes=np.int64(1))
+            self._own_class_of_field = np.zeros_like(self._class_of_field)
         self._packed = version.table.packed()
         self._layers = pack_layers(model.dense, model.shape.sizes)
         scaled = [field.kind == "number" and field.transform == "scale" for field in model.schema.fields]
-        self._scaled = np.array(scaled, bool)
-        self._remembered = Remembered(CAPACITY, len(self.encoder.own), self._classes, self._operation)
+        self._scaled, self._some_scaled = np.array(scaled, bool), any(scaled)
+        self._remembered = Remembered(CAPACITY, len(self.encoder.own), self._own_operation)
         self._lock = Lock()
 
     @classmethod
@@ -84,56 +87,75 @@ class Predictor:
     def score_encoded(self, shared: Encoded, own: Encoded) -> Scores:
         """As `score`, for features that the encoder made."""
         n = len(own.keys)
-        mean, variance, ctr, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+        scores = np.empty((4, n))
         if n:
             # The memory is for one thread at a time; whoever finds it taken, or has ads of another form, goes without.
             if own.plain and n <= CAPACITY and self._lock.acquire(blocking=False):
                 try:
-                    self._score(shared, own, self._remembered, mean, variance)
+                    places, fresh = self._remembered.places(own.keys)
+                    if len(fresh):
+                        part = Encoded(own.keys[fresh], own.values[fresh], own.fields, None)
+                        self._sum_own(part, places[fresh], self._remembered.sums)
+                    self._score(shared, self._remembered.sums, places, scores)
                 finally:
                     self._lock.release()
             else:
-                self._score(shared, own, None, mean, variance)
-            click_moments(mean, variance, ctr, std)
+                sums, places = room_for(n, self._own_operation), np.arange(n, dtype=np.int32)
+                self._sum_own(own, places, sums)
+                self._score(shared, sums, places, scores)
+        ctr, std, mean, variance = scores
         kept = self.version.model.negative_rate
         if kept != 1.0:
             # The slope of the recalibration at the CTR carries its deviation over.
             std /= kept * (ctr + (1.0 - ctr) / kept) ** 2
-        return Scores(recalibrate(ctr, kept), std, mean, variance)
+            ctr = recalibrate(ctr, kept)
+        return Scores(ctr, std, mean, variance)
 
-    def _score(
-        self, shared: Encoded, own: Encoded, remembered: Remembered | None, mean: NDArray[np.float64], variance: NDArray[np.float64]
-    ) -> None:
-        """MODIFIES: mean, variance; what is remembered."""
-        operation, classes, model = self._operation, self._classes, self.version.model
-        about = (operation, model.clock, model.row_prior, model.forgetting)
-        common = zero_sums(1, classes, operation)
+    def recall(self, before: "Predictor") -> None:
+        """Work out the ads that another predictor was asked for, so that the first requests here need not; before any comes."""
+        if before.schema == self.schema and len(self.encoder.own):
+            keys = before._remembered.lately()[:CAPACITY]
+            with self._lock:
+                places = self._remembered.told(keys)
+                self._sum_own(self.encoder.from_keys(keys), places, self._remembered.sums)
+
+    def _own_are_a_group(self) -> bool:
+        """Whether the kernel for FM between groups will do where the candidates' features are all of a group."""
+        own, shared = (self._class_of_field[fields].tolist() for fields in (self.encoder.own_fields, self.encoder.shared_fields))
+        usual = self._operation.op == GROUP_FM and self._operation.mode == EXACT and self._operation.dim == USUAL
+        return usual and len(set(own)) == 1 and own[0] not in shared
+
+    def _sum_own(self, own: Encoded, places: NDArray[np.int32], sums: Sums) -> None:
+        """MODIFIES: sums, at these places."""
+        model = self.version.model
+        samples = self._samples(own, self._own_class_of_field)
         with wrapping():
-            sum_features(self._packed, self._samples(shared), *about, np.zeros(1, np.int32), common)
-            if remembered is None:
-                fresh = places = np.arange(len(own.keys), dtype=np.int32)
-                sums = zero_sums(len(own.keys), classes, operation)
-            else:
-                places, fresh = remembered.places(own.keys)
-                sums = remembered.sums
-            if len(fresh):
-                part = own if remembered is None else Encoded(own.keys[fresh], own.values[fresh], own.fields, None)
-                sum_features(self._packed, self._samples(part), *about, places[fresh], sums)
-        together = Sums(*(part[0] for part in common))
-        score_candidates(together, sums, places, operation, self._layers, model.shape, mean, variance)
+            sum_features(
+                self._packed, samples, self._own_operation, model.clock, model.row_prior, model.forgetting, places, sums
+            )
 
-    def _samples(self, encoded: Encoded) -> Samples:
+    def _score(self, shared: Encoded, sums: Sums, places: NDArray[np.int32], scores: NDArray[np.float64]) -> None:
+        """MODIFIES: scores."""
+        model = self.version.model
+        samples = self._samples(shared, self._class_of_field)
+        with wrapping():
+            score_candidates(
+                self._packed, samples, self._operation, self._own_operation, model.clock, model.row_prior, model.forgetting,
+                sums, places, self._layers, model.shape, scores,
+            )  # fmt: skip
+
+    def _samples(self, encoded: Encoded, class_of_field: NDArray[np.int32]) -> Samples:
         """The features, looked up."""
         keys = encoded.keys
         rows = self.version.table.find(keys.reshape(-1)).reshape(keys.shape)
         if encoded.filled is not None:
             rows[~encoded.filled] = EMPTY
-        return Samples(rows, keys, self._values(encoded), encoded.fields, self._class_of_field[encoded.fields])
+        return Samples(rows, keys, self._values(encoded), encoded.fields, class_of_field[encoded.fields])
 
     def _values(self, encoded: Encoded) -> NDArray[np.float32]:
         """The values, standardised where a field asks for it."""
         n, slots = encoded.keys.shape
-        if not self._scaled[encoded.fields].any():
+        if not self._some_scaled or not self._scaled[encoded.fields].any():
             return encoded.values
         nothing = np.zeros(0, F32)
         batch = Batch(
@@ -158,11 +180,3 @@ def _classes(model: DeepProbit) -> tuple[NDArray[np.int32], int]:
     if model.op == CONCAT:
         return np.arange(fields, dtype=np.int32), fields
     return np.zeros(fields, np.int32), 1
-
-
-def _own_class(model: DeepProbit, own: NDArray[np.int32], shared: NDArray[np.int32]) -> int:
-    """Where FM's own sums are; -1 where it is not used, or own features share a group with others, or are of several groups."""
-    if model.shape.op == FM:
-        return 0
-    alone = model.shape.op == GROUP_FM and len(set(own.tolist())) == 1 and own[0] not in shared
-    return int(own[0]) if alone else -1

@@ -12,19 +12,24 @@ Letters: K the dimension, G the vectors of a feature (1 but for FFM), C the clas
 each vector side by side, then those of the linear weight, so that all of a feature is one visit to memory.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pbodl._jit import inlined, jit, kernel
+from pbodl._jit import inlined, jit, kernel, prefetch
 from pbodl.kernels.adf import decay
 from pbodl.kernels.dense import BLOCK
 from pbodl.kernels.embedding import kept_share, means_decay, standard_draw
 from pbodl.kernels.interaction import CONCAT, EXACT, FFM, FM, GROUP_FM, SUM, USUAL, join_exact, join_printed
 from pbodl.kernels.layers import add_outputs, make_block
 from pbodl.kernels.normal import ONE, TWO, ZERO
+from pbodl.serving.click_moments import click_moments
 
 UNSEEN, EMPTY = -1, -2
+LINE = 16  # numbers in a line of the processor's cache
+AHEAD = 6  # candidates whose sums are asked for while others meet
 
 
 class Packed(NamedTuple):
@@ -45,27 +50,36 @@ class Samples(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """The embedding operation."""
+    """The embedding operation on a set of features."""
 
     op: np.int64
     mode: np.int64  # of the FM variance: EXACT or PAPER
     vectors: np.int64  # G
     dim: np.int64  # K
-    own_class: np.int64  # where FM's own sums are, if the own and the shared features meet as two sets of FM do; else -1
+    classes: np.int64  # C
 
 
 class Sums(NamedTuple):
     """What is kept of the features that joined; of many samples, with one more dimension before the others."""
 
     total: np.ndarray  # float32 (C, G, 2, K): S and V
-    inner: np.ndarray  # float32 (C, 3, K): of the FM inside each class m and v, and T (as printed: Q); zero for FM between groups
+    inner: np.ndarray  # float32 (C, 3, K): of the FM inside each class m and v, and T (as printed: Q); else (C, 0, K)
     linear: np.ndarray  # float32 (2,): mean and variance of the linear term
 
 
-def zero_sums(n: int, classes: int, operation: Operation) -> Sums:
-    """The sums of n samples that have no features yet."""
-    f, vectors, dim = np.float32, operation.vectors, operation.dim
-    return Sums(np.zeros((n, classes, vectors, 2, dim), f), np.zeros((n, classes, 3, dim), f), np.zeros((n, 2), f))
+def room_for(n: int, operation: Operation) -> Sums:
+    """Room for the sums of n samples."""
+    classes, vectors, dim = int(operation.classes), int(operation.vectors), int(operation.dim)
+    kept = 3 if operation.op in (FM, FFM) else 0
+    return Sums(_aligned(n, classes, vectors, 2, dim), _aligned(n, classes, kept, dim), _aligned(n, 2))
+
+
+def _aligned(*shape: int) -> NDArray[np.float32]:
+    """An array that begins where a line of the processor's cache does; of what is never written the system keeps no memory."""
+    size = math.prod(shape)
+    room = np.empty(size + LINE, np.float32)
+    first = -room.ctypes.data % (4 * LINE) // 4
+    return room[first : first + size].reshape(shape)
 
 
 @inlined
@@ -196,28 +210,33 @@ def join_sample(packed, samples, s, operation, now, prior, forgetting, x, places
 
 
 @inlined
-def join_groups(operation, sums):
-    """FM of the classes' sums, which are there by now; its m and v come where FM has those of class 0. MODIFIES: sums."""
-    dim, total, of_all, so_far = operation.dim, sums.total, sums.inner[0], sums.inner[1]
-    m_z, v_z, third, s, v = of_all[0], of_all[1], of_all[2], so_far[0], so_far[1]
+def join_groups(operation, total, of_all):
+    """FM of the classes' sums. MODIFIES: of_all (5, K): m, v, T, S and V of all of them (as printed: Q for T)."""
+    dim = operation.dim
+    for i in range(5):
+        for k in range(dim):
+            of_all[i, k] = ZERO
     for c in range(total.shape[0]):
         if operation.mode == EXACT:
-            join_exact(total[c, 0, 0], total[c, 0, 1], dim, s, v, third, m_z, v_z)
+            join_exact(total[c, 0, 0], total[c, 0, 1], dim, of_all[3], of_all[4], of_all[2], of_all[0], of_all[1])
         else:
-            join_printed(total[c, 0, 0], total[c, 0, 1], dim, s, v, third, m_z, v_z)
+            join_printed(total[c, 0, 0], total[c, 0, 1], dim, of_all[3], of_all[4], of_all[2], of_all[0], of_all[1])
 
 
 @inlined
-def into_block(operation, sums, s, z):
-    """z_0 at place s of a block. MODIFIES: z (3, unit, sample)."""
+def into_block(operation, sums, of_all, s, z):
+    """z_0 at place s of a block. MODIFIES: z (3, unit, sample); and of_all, which is scratch."""
     op, dim, total, inner = operation.op, operation.dim, sums.total, sums.inner
     if op == GROUP_FM:
-        join_groups(operation, sums)
+        join_groups(operation, total, of_all)
     for c in range(1 if op == GROUP_FM else total.shape[0]):
         for k in range(dim):
             i = c * dim + k if op == CONCAT else k
             if op in (CONCAT, SUM):
                 z[0, i, s], z[1, i, s] = total[c, 0, 0, k], total[c, 0, 1, k]
+                continue
+            if op == GROUP_FM:
+                z[0, i, s], z[1, i, s] = of_all[0, k], of_all[1, k]
                 continue
             m, v = (z[0, i, s], z[1, i, s]) if c > 0 else (ZERO, ZERO)
             m += inner[c, 0, k]
@@ -247,25 +266,57 @@ def combine(a, b, operation, to):
                 across = TWO * (s_y * t_x + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y if exact else t_x * v_y + v_x * t_y
                 m_z[0, k] = m_x[0, k] + m_y[0, k] + s_x * s_y
                 m_z[1, k] = m_x[1, k] + m_y[1, k] + across + v_x * v_y
-        else:
-            for i in range(3):
-                for k in range(dim):
-                    to.inner[c, i, k] = ZERO
 
 
 @kernel
-def meet_usual(x, m_x, total, c, inner, places, n, z):
-    """`combine` and `into_block` for n candidates, where the operation is exact FM of the usual dimension, between groups or not.
+def meet_fields(x, total, inner, places, n, z):
+    """`combine` and `into_block` for n candidates, where the operation is exact FM of the usual dimension.
 
-    x is S and V of the shared features, m_x their m, v and T; total and inner are the candidates', in class c. MODIFIES: z.
+    x is m, v, T, S and V of the shared features; total and inner are the candidates'. MODIFIES: z.
     """
+    s_v, m_v_t = total.reshape(-1, USUAL), inner.reshape(-1, USUAL)  # a line each
     for s in range(n):
-        p = np.uint32(places[s])
+        soon, p = np.uint32(places[min(s + AHEAD, len(places) - 1)]), np.uint32(places[s])
+        for i in range(2):
+            prefetch(s_v, np.uint32(2) * soon + np.uint32(i))
+        for i in range(3):
+            prefetch(m_v_t, np.uint32(3) * soon + np.uint32(i))
         for k in range(USUAL):
-            s_x, v_x, s_y, v_y = x[0, k], x[1, k], total[p, c, 0, 0, k], total[p, c, 0, 1, k]
-            m = m_x[0, k] + inner[p, 0, 0, k] + s_x * s_y
-            across = TWO * (s_y * m_x[2, k] + s_x * inner[p, 0, 2, k]) + s_y * s_y * v_x + s_x * s_x * v_y + v_x * v_y
-            z[0, k, s], z[1, k, s], z[2, k, s] = m, m_x[1, k] + inner[p, 0, 1, k] + across, m * m
+            s_x, v_x, s_y, v_y, t_y = x[3, k], x[4, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k], inner[p, 0, 2, k]
+            m = x[0, k] + inner[p, 0, 0, k] + s_x * s_y
+            across = TWO * (s_y * x[2, k] + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y + v_x * v_y
+            z[0, k, s], z[1, k, s], z[2, k, s] = m, x[1, k] + inner[p, 0, 1, k] + across, m * m
+
+
+@kernel
+def meet_groups(x, total, places, n, z):
+    """As `meet_fields`, where the candidates' features are one group of their own: their sum joins those of the other groups.
+    MODIFIES: z."""
+    s_v = total.reshape(-1, USUAL)
+    for s in range(n):
+        soon, p = np.uint32(places[min(s + AHEAD, len(places) - 1)]), np.uint32(places[s])
+        for i in range(2):
+            prefetch(s_v, np.uint32(2) * soon + np.uint32(i))
+        for k in range(USUAL):
+            s_x, v_x, s_y, v_y = x[3, k], x[4, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k]
+            m = x[0, k] + s_x * s_y
+            across = s_y * (TWO * x[2, k] + s_y * v_x) + v_y * (s_x * s_x + v_x)
+            z[0, k, s], z[1, k, s], z[2, k, s] = m, x[1, k] + across, m * m
+
+
+@inlined
+def clear(sums):
+    """No features yet. MODIFIES: sums."""
+    sums.total[:] = ZERO
+    sums.inner[:] = ZERO
+    sums.linear[:] = ZERO
+
+
+@inlined
+def prefetch_rows(weights, rows, s):
+    """Ask for the rows of a sample."""
+    for j in range(rows.shape[1]):
+        prefetch(weights, np.uint32(max(rows[s, j], 0)))
 
 
 @jit
@@ -275,34 +326,48 @@ def sum_features(packed, samples, operation, now, prior, forgetting, places, sum
     x, at = np.empty((slots, packed.weights.shape[1]), np.float32), np.arange(slots).astype(np.int32)
     for s in range(len(places)):
         p = places[s]
+        prefetch_rows(packed.weights, samples.rows, min(s + 1, len(places) - 1))
         own = Sums(sums.total[p], sums.inner[p], sums.linear[p])
-        own.total[:] = ZERO
-        own.inner[:] = ZERO
-        own.linear[:] = ZERO
+        clear(own)
         join_sample(packed, samples, s, operation, now, prior, forgetting, x, at, own)
 
 
 @jit
-def score_candidates(shared, own, places, operation, layers, shape, mean, variance):
-    """Moments of z_L of every candidate, from the sums of the features that all share and of its own.
+def score_candidates(packed, shared, operation, own_operation, now, prior, forgetting, own, places, layers, shape, scores):
+    """CTR, its standard deviation, mean and variance of z_L of every candidate, from the features that all share, which are
+    one sample, and from the sums of its own.
 
-    MODIFIES: mean, variance; shared, which is of no further use.
+    MODIFIES: scores (4, candidates).
     """
-    sums = Sums(np.zeros_like(shared.total), np.zeros_like(shared.inner), np.zeros_like(shared.linear))
-    block = make_block(shape.sizes, shape.width)
-    usual = operation.own_class >= 0 and operation.mode == EXACT and operation.dim == USUAL
-    s_v = shared.total[0, 0]
-    if usual and operation.op == GROUP_FM:
-        join_groups(operation, shared)
-        s_v = shared.inner[1]
-    for begin in range(0, len(mean), BLOCK):
-        n = min(BLOCK, len(mean) - begin)
-        if usual:
-            meet_usual(s_v, shared.inner[0], own.total, operation.own_class, own.inner, places[begin:], n, block.z)
+    dim, linear = operation.dim, np.zeros(2, np.float32)
+    kept = 3 if operation.op in (FM, FFM) else 0
+    dims = (operation.classes, operation.vectors, 2, dim), (operation.classes, kept, dim)
+    common = Sums(np.zeros(dims[0], np.float32), np.zeros(dims[1], np.float32), linear)
+    both = Sums(np.zeros(dims[0], np.float32), np.zeros(dims[1], np.float32), linear)
+    slots = shared.rows.shape[1]
+    x, at = np.empty((slots, packed.weights.shape[1]), np.float32), np.arange(slots).astype(np.int32)
+    join_sample(packed, shared, 0, operation, now, prior, forgetting, x, at, common)
+
+    of_all = np.zeros((5, dim), np.float32)
+    usual = operation.mode == EXACT and dim == USUAL and own_operation.classes == 1
+    fields, groups = usual and operation.op == FM, usual and operation.op == GROUP_FM and own_operation.op == SUM
+    if fields:
+        of_all[:3] = common.inner[0]
+        of_all[3:] = common.total[0, 0]
+    elif groups:
+        join_groups(operation, common.total, of_all)
+    block, mean, variance = make_block(shape.sizes, shape.width), scores[2], scores[3]
+    for begin in range(0, len(places), BLOCK):
+        n, at_block = min(BLOCK, len(places) - begin), places[begin:]
+        if fields:
+            meet_fields(of_all, own.total, own.inner, at_block, n, block.z)
+        elif groups:
+            meet_groups(of_all, own.total, at_block, n, block.z)
         for s in range(n):
-            p = np.uint32(places[begin + s])
-            if not usual:
-                combine(shared, Sums(own.total[p], own.inner[p], own.linear[p]), operation, sums)
-                into_block(operation, sums, s, block.z)
-            mean[begin + s], variance[begin + s] = shared.linear[0] + own.linear[p, 0], shared.linear[1] + own.linear[p, 1]
+            p = np.uint32(at_block[s])
+            if not fields and not groups:
+                combine(common, Sums(own.total[p], own.inner[p], own.linear[p]), operation, both)
+                into_block(operation, both, of_all, s, block.z)
+            mean[begin + s], variance[begin + s] = linear[0] + own.linear[p, 0], linear[1] + own.linear[p, 1]
         add_outputs(layers, shape, block, mean[begin : begin + n], variance[begin : begin + n])
+    click_moments(mean, variance, scores[0], scores[1])

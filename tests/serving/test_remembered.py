@@ -18,7 +18,7 @@ KINDS = {"concat": pbodl.DeepProbit, "sum": pbodl.SparseMLP, "fm": pbodl.FMMLP, 
 
 
 def memory(capacity: int) -> Remembered:
-    return Remembered(capacity, 2, 1, Operation(np.int64(FM), np.int64(EXACT), np.int64(1), np.int64(4), np.int64(0)))
+    return Remembered(capacity, 2, Operation(np.int64(FM), np.int64(EXACT), np.int64(1), np.int64(4), np.int64(1)))
 
 
 def keys(*pairs: tuple[int, int]) -> np.ndarray:
@@ -53,6 +53,44 @@ def test_full_it_forgets_everything_and_begins_again():
     assert sorted(places.tolist()) == [0, 1, 2]
     assert fresh.tolist() == [0, 1, 2]
     assert remembered.size == 3
+
+
+def test_the_keys_that_are_told_are_known_but_not_asked_for():
+    remembered = memory(4)
+    remembered.places(keys((9, 9)))
+    assert remembered.told(keys((1, 1), (2, 2), (3, 3))).tolist() == [0, 1, 2]
+    places, fresh = remembered.places(keys((2, 2), (4, 4)))
+    assert (places.tolist(), fresh.tolist()) == ([1, 3], [1])
+    assert remembered.lately().tolist() == [[2, 2], [4, 4]]  # many: those that were asked for
+    few = memory(8)
+    few.told(keys((1, 1), (2, 2)))
+    assert few.lately().tolist() == [[1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize("dim", [4, 16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_next_version_knows_the_ads_of_the_one_before(kind, dim):
+    model = trained(kind, dim)
+    before = Predictor.of(model)
+    before.score({"user": 1}, {}, ads(1, 2, 3, 77))
+    model.learn([{"user": u, "click": u % 2, **ad} for u in range(9) for ad in ads(1, 2, 3)])
+    comp = Predictor.of(model)
+    comp.recall(before)
+    assert comp._remembered.size == 4
+    given = ads(77, 2, 3, 5)
+    scores = comp.score({"user": 4}, {}, given)
+    assert comp._remembered.size == 5
+    cold = Predictor.of(model).score({"user": 4}, {}, given)
+    np.testing.assert_array_equal(scores.mean, cold.mean)
+    np.testing.assert_array_equal(scores.variance, cold.variance)
+    assert abs(scores.ctr - before.score({"user": 4}, {}, given).ctr).max() > 1e-4
+
+
+def test_ads_of_another_schema_are_not_carried_over():
+    before, comp = Predictor.of(trained("fm", 4)), Predictor.of(pbodl.FMMLP(pbodl.Schema(label="click", fields=FIELDS[:2])))
+    before.score({"user": 1}, {}, ads(1))
+    comp.recall(before)
+    assert comp._remembered.size == 0
 
 
 @pytest.mark.parametrize("dim", [4, 16])
