@@ -8,7 +8,8 @@
     c  from a click handed to the trainer to a served CTR that reflects it, at the default settings, under the load of a
 
 Three processes (and the server's worker): `pbodl serve`, the load generator (`benchmarks.load`), and this one, which is the
-trainer: FM-MLP, dim 16, hidden 64-32, learning some thousand rows a second.
+trainer: FM-MLP, dim 16, hidden 64-32, learning some thousand rows a second; as that of `pbodl up`, it steps back behind the server
+(unless `--same-priority`).
 """
 
 import argparse
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -27,6 +29,7 @@ import numpy as np
 from benchmarks.ads import SCHEMA, Traffic
 from pbodl import FMMLP
 from pbodl.serving import Client
+from pbodl.serving.background import background
 from pbodl.streaming.publish import EVERY, Publisher
 
 STEP, PAUSE = 20, 0.01  # rows learned at a time, and seconds in between
@@ -48,7 +51,8 @@ LOADS = {"a": Load(1000, 50, 10.0), "b": Load(100, 200, 5.0)}
 class Trainer:
     """Learns, and publishes; its rows are made beforehand, so that making them costs no time later."""
 
-    def __init__(self, folder: str, rows: int) -> None:
+    def __init__(self, folder: str, rows: int, same_priority: bool) -> None:
+        self._thread = ThreadPoolExecutor(1) if same_priority else background("trainer")
         traffic = Traffic(seed=0)
         self.model = FMMLP(SCHEMA)
         for _ in range(0, rows, 10_000):
@@ -60,11 +64,14 @@ class Trainer:
 
     def step(self) -> int | None:
         """Learn a few rows; returns the version, if one was published."""
-        self.model.learn(self._steps[self._at % len(self._steps)])
-        self._at += 1
-        published = self.publisher.publish_when_due()
+        published = self._thread.submit(self._learn).result()
         time.sleep(PAUSE)
         return published
+
+    def _learn(self) -> int | None:
+        self.model.learn(self._steps[self._at % len(self._steps)])
+        self._at += 1
+        return self.publisher.publish_when_due()
 
 
 class Server:
@@ -182,11 +189,12 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--rows", type=int, default=200_000, help="learned before the server starts")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--same-priority", action="store_true", help="of trainer and server")
     parser.add_argument("--only", default="abc", help="some of a, b, c")
     given = parser.parse_args()
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(f"{folder}/model", given.rows)
+        trainer = Trainer(f"{folder}/model", given.rows, given.same_priority)
         with Server(f"{folder}/model", "--workers", str(given.workers)) as url:
             for name in [name for name in LOADS if name in given.only]:
                 results[name] = under_load(trainer, url, LOADS[name], given.seconds)

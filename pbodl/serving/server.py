@@ -3,7 +3,7 @@
     serve    bind -> start workers -> follow: tell the workers of new versions, replace a worker that died -> on a signal, stop them
     worker   listen to the follower -> answer requests -> on a signal, finish what is under way
 
-The follower is a process of its own, so that taking in a delta costs no request anything.
+The follower is a process of its own, and follows at a low priority, so that taking in a delta costs no request anything.
 """
 
 import logging
@@ -26,6 +26,7 @@ import msgspec
 import uvicorn
 
 from pbodl.errors import InputError
+from pbodl.serving.background import background
 from pbodl.serving.follower import Follower, Version
 from pbodl.serving.http import Service
 from pbodl.serving.limits import Limits, Token
@@ -101,6 +102,8 @@ class _Supervisor:
         self._version: Version | None = None  # the newest that is in shared memory
         self._workers: dict[SpawnProcess, Worker] = {}
         self._not_before = float("-inf")  # a worker is started
+        # Workers are started from the first thread: they must not inherit the low priority.
+        self._background = background("follower")
 
     def run(self, stop: threading.Event) -> None:
         host, port = self._listening.getsockname()[:2]
@@ -153,7 +156,7 @@ class _Supervisor:
 
     def _poll(self) -> None:
         try:
-            self._follow()
+            self._background.submit(self._follow).result()
         except InputError as error:
             logger.error("%s; going on with the version that is there", error)
         except Exception:

@@ -25,6 +25,7 @@ from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.spec import DeepSpec
+from pbodl.serving.background import background
 from pbodl.serving.follower import Version
 from pbodl.serving.packed import PackedTable
 from pbodl.serving.predictor import Predictor
@@ -69,6 +70,7 @@ class Announced:
         self.gone = threading.Event()  # nothing more will come
         self._follower = follower
         self._mapped: dict[str, NDArray] = {}
+        self._background = background("reader")
         # Versions are released from wherever the last request drops them: only a queue may be written to from there.
         self._words: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
         for target in (self._listen, self._speak):
@@ -95,10 +97,13 @@ class Announced:
         model = kind.from_spec(told.schema, told.spec)
         model.load_state(safetensors.numpy.load(told.state))
         table = PackedTable.attach(told.table, self._mapped)
-        _touch(table)
+        self._background.submit(_touch, table).result()
         version = Version(told.number, model, table, told.published_at, told.facts)
         weakref.finalize(version, self._words.put, (RELEASED, told.number))
-        self.predictor = ready(Predictor(version), self.predictor)
+        predictor = ready(Predictor(version))
+        if self.predictor is not None:
+            self._background.submit(predictor.recall, self.predictor).result()
+        self.predictor = predictor
         self._words.put((TOOK, told.number))
 
     def _speak(self) -> None:
