@@ -10,10 +10,14 @@ STEPS_BACK = 5  # of niceness
 
 
 def step_back() -> None:
-    """Lower the priority of this thread, where the system has one for each thread; it cannot be raised again."""
+    """Lower the priority of this thread, where the system has one for each thread; it cannot be raised again.
+
+    As a batch job it does not interrupt others when it wakes up, either.
+    """
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
+            os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + STEPS_BACK)
 
 

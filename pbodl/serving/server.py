@@ -33,6 +33,7 @@ from pbodl.serving.limits import Limits, Token
 from pbodl.serving.metrics import FOLDER
 from pbodl.serving.sharing import Announced, Worker, memory_folder
 from pbodl.serving.source import POLL_EVERY
+from pbodl.serving.whole import WholeAnswers
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 ASK_EVERY = 1.0  # seconds between looks into an object store, where every look costs money
@@ -217,7 +218,7 @@ def _work(settings: Settings, listening: socket.socket, follower: Connection, me
         source.changed.wait()
     service = Service(source, settings.limits, Token.from_file(settings.token_file), settings.run)
     config = uvicorn.Config(
-        service, log_config=None, access_log=False, server_header=False, lifespan="on",
+        service, http=WholeAnswers, log_config=None, access_log=False, server_header=False, lifespan="on",
         timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=int(GRACE),
     )  # fmt: skip
     server = uvicorn.Server(config)
