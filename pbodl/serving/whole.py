@@ -1,5 +1,6 @@
-"""Answers that go out whole: the web server writes the head of an answer, and then its body. A client on the same machine wakes up for
-the head alone, and may take the processor from a worker that has the body still to write."""
+"""Answers that go out whole: the web server writes the head of an answer, and then its body, and a client on the same machine wakes
+up for the head alone, and may take the processor from a worker that has the body still to write.
+"""
 
 import asyncio
 from typing import Any
