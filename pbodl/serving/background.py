@@ -24,7 +24,7 @@ def step_back() -> None:
 def background(name: str) -> ThreadPoolExecutor:
     """One thread of low priority.
 
-    It is for what runs without the interpreter's lock, or in a process that answers nobody: a thread of low priority that holds the
-    lock, and has to wait for a processor, makes all others wait.
+    It is for a process that answers nobody: a thread of low priority that holds the interpreter's lock, and has to wait for a
+    processor, makes all others of its process wait.
     """
     return ThreadPoolExecutor(1, name, step_back)

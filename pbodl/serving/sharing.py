@@ -25,7 +25,6 @@ from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.spec import DeepSpec
-from pbodl.serving.background import background
 from pbodl.serving.follower import Version
 from pbodl.serving.packed import PackedTable
 from pbodl.serving.predictor import Predictor
@@ -70,7 +69,6 @@ class Announced:
         self.gone = threading.Event()  # nothing more will come
         self._follower = follower
         self._mapped: dict[str, NDArray] = {}
-        self._background = background("reader")
         # Versions are released from wherever the last request drops them: only a queue may be written to from there.
         self._words: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
         for target in (self._listen, self._speak):
@@ -97,12 +95,12 @@ class Announced:
         model = kind.from_spec(told.schema, told.spec)
         model.load_state(safetensors.numpy.load(told.state))
         table = PackedTable.attach(told.table, self._mapped)
-        self._background.submit(_touch, table).result()
+        _touch(table)
         version = Version(told.number, model, table, told.published_at, told.facts)
         weakref.finalize(version, self._words.put, (RELEASED, told.number))
         predictor = ready(Predictor(version))
         if self.predictor is not None:
-            self._background.submit(predictor.recall, self.predictor).result()
+            predictor.recall(self.predictor)
         self.predictor = predictor
         self._words.put((TOOK, told.number))
 
