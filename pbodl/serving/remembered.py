@@ -45,7 +45,8 @@ def _recall(slots, known, asked, size, keys, places, fresh):
         if slots[slot] == 0:
             if size == len(known):
                 return -1, 0
-            known[size] = keys[s]
+            for j in range(keys.shape[1]):
+                known[size, j] = keys[s, j]
             size += 1
             slots[slot] = size
             fresh[new] = s

@@ -339,21 +339,20 @@ def score_candidates(packed, shared, operation, own_operation, now, prior, forge
 
     MODIFIES: scores (4, candidates).
     """
-    dim, linear = operation.dim, np.zeros(2, np.float32)
-    kept = 3 if operation.op in (FM, FFM) else 0
-    dims = (operation.classes, operation.vectors, 2, dim), (operation.classes, kept, dim)
-    common = Sums(np.zeros(dims[0], np.float32), np.zeros(dims[1], np.float32), linear)
-    both = Sums(np.zeros(dims[0], np.float32), np.zeros(dims[1], np.float32), linear)
-    slots = shared.rows.shape[1]
-    x, at = np.empty((slots, packed.weights.shape[1]), np.float32), np.arange(slots).astype(np.int32)
-    join_sample(packed, shared, 0, operation, now, prior, forgetting, x, at, common)
+    dim, kept = operation.dim, 3 if operation.op in (FM, FFM) else 0
+    totals = np.zeros((2, operation.classes, operation.vectors, 2, dim), np.float32)
+    inners = np.zeros((2, operation.classes, kept, dim), np.float32)
+    linears, first = np.zeros((2, 2), np.float32), np.zeros(1, np.int32)
+    sum_features(packed, shared, operation, now, prior, forgetting, first, Sums(totals, inners, linears))
+    common, both, linear = Sums(totals[0], inners[0], linears[0]), Sums(totals[1], inners[1], linears[1]), linears[0]
 
     of_all = np.zeros((5, dim), np.float32)
     usual = operation.mode == EXACT and dim == USUAL and own_operation.classes == 1
     fields, groups = usual and operation.op == FM, usual and operation.op == GROUP_FM and own_operation.op == SUM
     if fields:
-        of_all[:3] = common.inner[0]
-        of_all[3:] = common.total[0, 0]
+        for k in range(dim):
+            of_all[0, k], of_all[1, k], of_all[2, k] = common.inner[0, 0, k], common.inner[0, 1, k], common.inner[0, 2, k]
+            of_all[3, k], of_all[4, k] = common.total[0, 0, 0, k], common.total[0, 0, 1, k]
     elif groups:
         join_groups(operation, common.total, of_all)
     block, mean, variance = make_block(shape.sizes, shape.width), scores[2], scores[3]
