@@ -225,7 +225,7 @@ def join_groups(operation, total, of_all):
 
 @inlined
 def into_block(operation, sums, of_all, s, z):
-    """z_0 at place s of a block. MODIFIES: z (3, unit, sample); and of_all, which is scratch."""
+    """z_0 at place s of a block. MODIFIES: z[:2] (unit, sample); and of_all, which is scratch."""
     op, dim, total, inner = operation.op, operation.dim, sums.total, sums.inner
     if op == GROUP_FM:
         join_groups(operation, total, of_all)
@@ -246,8 +246,6 @@ def into_block(operation, sums, of_all, s, z):
                 m += m_c * m_g
                 v += m_c * m_c * v_g + v_c * (m_g * m_g + v_g)
             z[0, i, s], z[1, i, s] = m, v
-    for i in range(total.shape[0] * dim if op == CONCAT else dim):
-        z[2, i, s] = z[0, i, s] * z[0, i, s]
 
 
 @inlined
@@ -283,9 +281,9 @@ def meet_fields(x, total, inner, places, n, z):
             prefetch(m_v_t, np.uint32(3) * soon + np.uint32(i))
         for k in range(USUAL):
             s_x, v_x, s_y, v_y, t_y = x[3, k], x[4, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k], inner[p, 0, 2, k]
-            m = x[0, k] + inner[p, 0, 0, k] + s_x * s_y
             across = TWO * (s_y * x[2, k] + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y + v_x * v_y
-            z[0, k, s], z[1, k, s], z[2, k, s] = m, x[1, k] + inner[p, 0, 1, k] + across, m * m
+            z[0, k, s] = x[0, k] + inner[p, 0, 0, k] + s_x * s_y
+            z[1, k, s] = x[1, k] + inner[p, 0, 1, k] + across
 
 
 @kernel
@@ -299,9 +297,8 @@ def meet_groups(x, total, places, n, z):
             prefetch(s_v, np.uint32(2) * soon + np.uint32(i))
         for k in range(USUAL):
             s_x, v_x, s_y, v_y = x[3, k], x[4, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k]
-            m = x[0, k] + s_x * s_y
             across = s_y * (TWO * x[2, k] + s_y * v_x) + v_y * (s_x * s_x + v_x)
-            z[0, k, s], z[1, k, s], z[2, k, s] = m, x[1, k] + across, m * m
+            z[0, k, s], z[1, k, s] = x[0, k] + s_x * s_y, x[1, k] + across
 
 
 @inlined
