@@ -43,32 +43,85 @@ class Groups(NamedTuple):
     positives: NDArray
 
 
+class Judged(NamedTuple):
+    """Rows, what was predicted for them, and what that comes to: worked out once, however many figures they count in."""
+
+    predicted: NDArray[np.float64]
+    clicks: NDArray[np.float32]
+    weights: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    place: NDArray[np.int64]  # among the groups of the calibration plot
+
+    def taken(self, which: slice | NDArray[np.bool_]) -> "Judged":
+        """Some of the rows."""
+        return Judged(*(column[which] for column in self))  # type: ignore[arg-type]
+
+
+def judged(predicted: Floats, clicks: NDArray, weights: Floats | None = None) -> Judged:
+    """Copies of the rows, judged; a row has weight 1 by default."""
+    n = len(predicted)
+    weights = np.ones(n) if weights is None else np.array(weights, np.float64)
+    rows = Judged(np.array(predicted, np.float64), np.array(clicks, np.float32), weights, np.empty(n), np.empty(n, np.int64))
+    _judge(rows.predicted, rows.clicks, rows.loss, rows.place)
+    return rows
+
+
 @jit
-def _tally(predicted, clicks, weights, reliability, sums):
-    """MODIFIES: reliability (RELIABILITY_BINS, 3), sums (rows, weight, clicks, predicted, loss)."""
+def _judge(predicted, clicks, loss, place):
+    """MODIFIES: loss, place."""
     for i in range(len(predicted)):
-        p, w = predicted[i], weights[i]
-        clicked = 1.0 if clicks[i] > 0 else 0.0
-        safe = min(max(p, CLIP), 1.0 - CLIP)
+        safe = min(max(predicted[i], CLIP), 1.0 - CLIP)
+        yes, no = np.log(safe), np.log(1.0 - safe)
+        loss[i] = -(yes if clicks[i] > 0 else no)
+        # By log-odds: at a CTR of 1 %, groups of equal width in p would be one group.
+        place[i] = min(max(int((yes - no + FARTHEST) * (0.5 * RELIABILITY_BINS / FARTHEST)), 0), RELIABILITY_BINS - 1)
+
+
+@jit
+def _tally(rows, reliability, sums):
+    """MODIFIES: reliability (RELIABILITY_BINS, 3), sums (rows, weight, clicks, predicted, loss)."""
+    for i in range(len(rows.predicted)):
+        p, w, group = rows.predicted[i], rows.weights[i], rows.place[i]
+        clicked = 1.0 if rows.clicks[i] > 0 else 0.0
         sums[0] += 1.0
         sums[1] += w
         sums[2] += w * clicked
         sums[3] += w * p
-        yes, no = np.log(safe), np.log(1.0 - safe)
-        sums[4] -= w * (yes if clicked else no)
-        # By log-odds: at a CTR of 1 %, groups of equal width in p would be one group.
-        group = min(max(int((yes - no + FARTHEST) * (0.5 * RELIABILITY_BINS / FARTHEST)), 0), RELIABILITY_BINS - 1)
+        sums[4] += w * rows.loss[i]
         reliability[group, 0] += w
         reliability[group, 1] += w * p
         reliability[group, 2] += w * clicked
 
 
 @jit
-def _fill(predicted, clicks, weights, histogram):
+def _fill(rows, histogram):
     """MODIFIES: histogram (2, BINS)."""
-    for i in range(len(predicted)):
-        place = np.int64(np.float32(predicted[i]).view(np.uint32) >> SHIFT) - np.int64(LOWEST)
-        histogram[1 if clicks[i] > 0 else 0, min(max(place, 0), BINS - 1)] += weights[i]
+    for i in range(len(rows.predicted)):
+        place = np.int64(np.float32(rows.predicted[i]).view(np.uint32) >> SHIFT) - np.int64(LOWEST)
+        histogram[1 if rows.clicks[i] > 0 else 0, min(max(place, 0), BINS - 1)] += rows.weights[i]
+
+
+@jit
+def _group(order, predicted, clicks, weights, distinct, sides):
+    """The distinct predictions in order, and the weights of non-clicks and clicks at each; how many. MODIFIES: distinct, sides."""
+    size = 0
+    for i in order:
+        if size == 0 or predicted[i] != distinct[size - 1]:
+            distinct[size] = predicted[i]
+            size += 1
+        sides[1 if clicks[i] > 0 else 0, size - 1] += weights[i]
+    return size
+
+
+@jit
+def _auc(negatives, positives):
+    """The share of pairs of a click and a non-click that are in the right order, ties counting half; groups stand in order."""
+    right = below = clicked = 0.0
+    for i in range(len(negatives)):
+        right += positives[i] * (below + 0.5 * negatives[i])
+        below += negatives[i]
+        clicked += positives[i]
+    return right / (below * clicked) if below * clicked > 0.0 else np.nan
 
 
 class StreamMetrics:
@@ -84,19 +137,22 @@ class StreamMetrics:
     def __init__(self) -> None:
         self.reliability = np.zeros((RELIABILITY_BINS, 3))  # weight, weighted predictions, weighted clicks
         self.sums = np.zeros(5)  # rows, weight, clicks, predicted, loss
-        self._rows: list[Floats] = []  # (3, n) each: predictions, clicks, weights; while they are few
+        self._rows: list[Judged] = []  # while they are few
         self._histogram = np.zeros((2, 0))  # afterwards
 
     def add(self, predicted: Floats, clicks: NDArray, weights: Floats | None = None) -> None:
         """Count rows with the probability predicted for them, and a weight each (1 by default)."""
-        weights = np.ones(len(predicted)) if weights is None else weights
-        _tally(predicted, clicks, weights, self.reliability, self.sums)
-        self._rows.append(np.stack([predicted, clicks, weights]).astype(np.float64))
+        self.count(judged(predicted, clicks, weights))
+
+    def count(self, rows: Judged) -> None:
+        """As `add`, of rows that were judged; they are held on to."""
+        _tally(rows, self.reliability, self.sums)
+        self._rows.append(rows)
         if self.sums[0] > EXACT_ROWS:
             if not self._histogram.size:
                 self._histogram = np.zeros((2, BINS))
-            for rows in self._rows:
-                _fill(rows[0], rows[1], rows[2], self._histogram)
+            for held in self._rows:
+                _fill(held, self._histogram)
             self._rows.clear()
 
     def clear(self) -> None:
@@ -110,7 +166,8 @@ class StreamMetrics:
             return Figures(0, *(float("nan"),) * 5)
         ctr, log_loss = clicks / weight, loss / weight
         calibration = predicted / clicks if clicks else float("nan")
-        return Figures(int(rows), ctr, _auc(*self.groups()[1:]), log_loss, log_loss / _entropy(ctr), calibration)
+        auc = _auc(*(self._histogram if self._histogram.size else self.groups()[1:]))
+        return Figures(int(rows), ctr, auc, log_loss, log_loss / _entropy(ctr), calibration)
 
     def groups(self) -> Groups:
         """The rows by their prediction: every distinct one while rows are few, bins afterwards."""
@@ -118,10 +175,15 @@ class StreamMetrics:
             used = np.flatnonzero(self._histogram.sum(axis=0))
             bits = ((used + int(LOWEST)).astype(np.uint32) << SHIFT) + (np.uint32(1) << (SHIFT - np.uint32(1)))
             return Groups(np.minimum(bits.view(np.float32).astype(np.float64), 1.0), *self._histogram[:, used])
-        rows = np.concatenate([np.zeros((3, 0)), *self._rows], axis=1)
-        predicted, place = np.unique(rows[0], return_inverse=True)
-        sides = (rows[2] * (rows[1] <= 0), rows[2] * (rows[1] > 0))
-        return Groups(predicted, *(np.bincount(place, weights=side, minlength=len(predicted)) for side in sides))
+        predicted, clicks, weights = self._held()
+        distinct, sides = np.empty(len(predicted)), np.zeros((2, len(predicted)))
+        size = _group(np.argsort(predicted), predicted, clicks, weights, distinct, sides)
+        return Groups(distinct[:size], *sides[:, :size])
+
+    def _held(self) -> Floats:
+        """Predictions, clicks and weights of the rows while they are few, (3, n)."""
+        columns = [np.concatenate([np.zeros(0), *(rows[column] for rows in self._rows)]) for column in range(3)]
+        return np.stack(columns)
 
     def intervals(self, replicates: int = 200, seed: int = 0) -> dict[str, tuple[float, float]]:
         """95 % intervals of AUC, log loss and calibration by the Poisson bootstrap: every row drawn Poisson(1) times."""
@@ -131,7 +193,7 @@ class StreamMetrics:
         rng = np.random.default_rng(seed)
         drawn = []
         for _ in range(replicates):
-            no, yes = rng.poisson(negatives), rng.poisson(positives)
+            no, yes = (rng.poisson(side).astype(np.float64) for side in (negatives, positives))
             weight = max(no.sum() + yes.sum(), 1)
             loss = -(no @ log_no + yes @ log_yes) / weight
             drawn.append((_auc(no, yes), loss, (predicted @ (no + yes)) / max(yes.sum(), 1)))
@@ -144,7 +206,7 @@ class StreamMetrics:
         return {
             "reliability": self.reliability.copy(),
             "sums": self.sums.copy(),
-            "rows": np.concatenate([np.zeros((3, 0)), *self._rows], axis=1),
+            "rows": self._held(),
             "places": places,
             "values": self._histogram.ravel()[places],
         }
@@ -155,7 +217,7 @@ class StreamMetrics:
         self.reliability[:] = state["reliability"]
         self.sums[:] = state["sums"]
         if state["rows"].size:
-            self._rows = [np.array(state["rows"])]
+            self._rows = [judged(*state["rows"])]
         if state["places"].size:
             self._histogram = np.zeros((2, BINS))
             self._histogram.ravel()[state["places"]] = state["values"]
@@ -175,13 +237,6 @@ def _coarser(groups: Groups) -> Groups:
     _, place = np.unique(place, return_inverse=True)
     summed = [np.bincount(place, weights=column) for column in (groups.predicted * weight, groups.negatives, groups.positives)]
     return Groups(summed[0] / (summed[1] + summed[2]), summed[1], summed[2])
-
-
-def _auc(negatives: NDArray, positives: NDArray) -> float:
-    """The share of pairs of a click and a non-click that are in the right order, ties counting half."""
-    pairs = negatives.sum() * positives.sum()
-    below = np.cumsum(negatives) - negatives
-    return float((positives * (below + 0.5 * negatives)).sum() / pairs) if pairs else float("nan")
 
 
 def _entropy(ctr: float) -> float:

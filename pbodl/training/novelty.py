@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl._jit import jit
 from pbodl.data.arrays import Batch
 from pbodl.data.schema import Schema
 from pbodl.data.table import Table
@@ -26,6 +27,20 @@ def ad_field(schema: Schema) -> int:
     return (ads or plain or [0])[0]
 
 
+@jit
+def _one_each(fields, indptr, field, places):
+    """Where each sample has its feature of the field; False if one has none of it, or several. MODIFIES: places."""
+    for sample in range(len(places)):
+        found = 0
+        for j in range(indptr[sample], indptr[sample + 1]):
+            if fields[j] == field:
+                places[sample] = j
+                found += 1
+        if found != 1:
+            return False
+    return True
+
+
 class FirstSeen:
     """When each ad was first seen."""
 
@@ -38,8 +53,8 @@ class FirstSeen:
         """Seconds since each sample's ad first came by, 0 for the first time; infinite while the stream is not a day old."""
         # Several features of that field (a list) or none would not tell which ad it was: such samples count as old.
         ages = np.full(len(batch), np.inf)
-        mine = np.flatnonzero(batch.fields == self._field)
-        if len(mine) != len(batch) or (mine < batch.indptr[:-1]).any() or (mine >= batch.indptr[1:]).any():
+        mine = np.empty(len(batch), np.int64)
+        if not _one_each(batch.fields, batch.indptr, self._field, mine):
             return ages
         table, times = self._table, batch.times
         old_size = table.size

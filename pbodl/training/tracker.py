@@ -7,14 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl._jit import jit
 from pbodl.data.arrays import Batch
 from pbodl.data.schema import Schema
 from pbodl.models.clock import Duration
-from pbodl.training.metrics import Figures, StreamMetrics
+from pbodl.training.metrics import Figures, Judged, StreamMetrics, judged
 from pbodl.training.novelty import AGE_NAMES, AGES, DAY, FirstSeen
 
 POINTS = 24  # points of the learning curve in a period
 NAMES = ("overall", "new_overall", "period", "new_period", "point")
+
+
+@jit
+def _by_age(weights, loss, ages, sums):
+    """Weight and loss by the age of the ad, where it is known. MODIFIES: sums (AGES, 2)."""
+    for i in range(len(ages)):
+        group = 0
+        while group < len(AGES) and ages[i] >= AGES[group]:
+            group += 1
+        if group < len(AGES):
+            sums[group, 0] += weights[i]
+            sums[group, 1] += weights[i] * loss[i]
 
 
 class Tracker:
@@ -41,10 +54,10 @@ class Tracker:
         point = np.floor(clock / (self._period.amount / POINTS))
         edges = [0, *(np.flatnonzero(np.diff(point)) + 1).tolist(), len(batch)]
         assert batch.clicks is not None
+        rows = judged(predicted, batch.clicks, weights)
         for start, stop in pairwise(edges):
             self._turn(point[start])
-            piece = slice(start, stop)
-            self._count(predicted[piece], batch.clicks[piece], weights[piece], ages[piece])
+            self._count(rows.taken(slice(start, stop)), ages[start:stop])
 
     def _marks(self, batch: Batch) -> NDArray[np.float64]:
         marks = self._rows + np.arange(len(batch), dtype=np.float64) if self._period.in_rows else batch.times
@@ -74,19 +87,11 @@ class Tracker:
             line["new_ads"] = plain(self._metrics["new_period"].figures())
         return line
 
-    def _count(
-        self, predicted: NDArray[np.float64], clicks: NDArray[np.float32], weights: NDArray[np.float64], ages: NDArray[np.float64]
-    ) -> None:
-        new = ages < DAY
-        for name in ("overall", "period", "point"):
-            self._metrics[name].add(predicted, clicks, weights)
-        for name in ("new_overall", "new_period"):
-            self._metrics[name].add(predicted[new], clicks[new], weights[new])
-        safe = np.clip(np.where(clicks > 0, predicted, 1.0 - predicted), 1e-15, 1.0)
-        group = np.searchsorted(AGES, ages, side="right")
-        known = group < len(AGES)
-        for column, amount in enumerate((weights, -weights * np.log(safe))):
-            self._ages[:, column] += np.bincount(group[known], weights=amount[known], minlength=len(AGES))
+    def _count(self, rows: Judged, ages: NDArray[np.float64]) -> None:
+        new = rows.taken(ages < DAY)
+        for name in NAMES:
+            self._metrics[name].count(new if name.startswith("new") else rows)
+        _by_age(rows.weights, rows.loss, ages, self._ages)
 
     def overall(self) -> Figures:
         """Figures of the whole stream so far."""
