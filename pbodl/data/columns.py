@@ -5,6 +5,7 @@ column at a time. With `multi` fields the samples have different lengths: a firs
 each feature at its sample's cursor.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from pbodl._jit import jit
 from pbodl.data.arrays import Batch
-from pbodl.data.hashing import SCALE_TEXT, field_seed, finish, hash_array, hash_integers, hash_value, wrapping
+from pbodl.data.hashing import SCALE_TEXT, field_seed, finish, hash_array, hash_coded, hash_integers, hash_value, wrapping
 from pbodl.data.labels import parse_labels, parse_weights
 from pbodl.data.numbers import buckets, multipliers, parse_numbers
 from pbodl.data.schema import Field, Schema, nearest
@@ -35,6 +36,7 @@ class Column(NamedTuple):
     """The features of one field: one per sample, or, for `multi`, those from indptr[i] to indptr[i + 1]."""
 
     keys: NDArray[np.uint64]
+    codes: NDArray[np.int32] | None = None  # sample i has keys[codes[i]]; without it, keys[i]
     values: NDArray[np.float32] | None = None  # ones
     indptr: NDArray[np.int64] | None = None  # one per sample
 
@@ -87,7 +89,7 @@ def _read(field: Field, table: pa.Table, times: NDArray[np.float64]) -> Column:
             raise InputError(
                 f"field {field.name!r} holds {values.type}, not one value; for lists declare kind='multi'"
             )
-        return Column(hash_array(values, seed))
+        return Column(*hash_coded(values, seed))
     if field.kind == "multi":
         return _read_lists(field, values, seed)
     numbers = parse_numbers(values, field.name)
@@ -98,7 +100,7 @@ def _read(field: Field, table: pa.Table, times: NDArray[np.float64]) -> Column:
         return Column(keys)
     keys = np.full(len(numbers), hash_value(field.name, SCALE_TEXT), dtype=np.uint64)
     keys[missing] = hash_value(field.name, None)
-    return Column(keys, multipliers(np.where(missing, 1.0, numbers), field.name))
+    return Column(keys, values=multipliers(np.where(missing, 1.0, numbers), field.name))
 
 
 def _read_lists(field: Field, values: pa.Array, seed: np.uint64) -> Column:
@@ -120,7 +122,7 @@ def _read_lists(field: Field, values: pa.Array, seed: np.uint64) -> Column:
     indptr = np.zeros(len(values) + 1, dtype=np.int64)
     with wrapping():
         size = _merge_repeats(keys, lengths, nulls, missing, slots, distinct, counts, indptr)
-    return Column(distinct[:size], counts[:size], indptr)
+    return Column(distinct[:size], None, counts[:size], indptr)
 
 
 @jit
@@ -159,17 +161,36 @@ def _stack(columns: list[Column], n: int) -> tuple:
     """One feature per field and sample: a matrix, read row by row."""
     width = len(columns)
     keys = np.empty((n, width), dtype=np.uint64)
-    values = np.ones((n, width), dtype=np.float32)
-    for field, column in enumerate(columns):
-        if column.values is not None:
-            values[:, field] = column.values
     # By blocks of rows, so that the cache lines of the matrix stay at hand until all of their columns are
     # written.
     for start in range(0, n, BLOCK):
+        block = slice(start, start + BLOCK)
         for field, column in enumerate(columns):
-            keys[start : start + BLOCK, field] = column.keys[start : start + BLOCK]
+            if column.codes is None:
+                keys[block, field] = column.keys[block]
+            else:
+                _deal(column.keys, column.codes[block], keys[block], field)
+    values, fields, indptr = _regular(n, width)
+    if any(column.values is not None for column in columns):
+        values = values.copy()
+        for field, column in enumerate(columns):
+            if column.values is not None:
+                values[field::width] = column.values
+    return keys.reshape(-1), values, fields, indptr
+
+
+@functools.lru_cache(maxsize=1)
+def _regular(n: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]:
+    """Values, fields and indptr of n samples of `width` plain features; a log's chunks share them: nobody writes into a batch."""
     fields = np.tile(np.arange(width, dtype=np.int32), n)
-    return keys.reshape(-1), values.reshape(-1), fields, np.arange(0, n * width + 1, width, dtype=np.int64)
+    return np.ones(n * width, dtype=np.float32), fields, np.arange(0, n * width + 1, width, dtype=np.int64)
+
+
+@jit
+def _deal(column_keys, codes, keys, field):
+    """MODIFIES: keys[:, field]."""
+    for i in range(len(codes)):
+        keys[i, field] = column_keys[codes[i]]
 
 
 def _assemble(columns: list[Column], n: int) -> tuple:
@@ -184,8 +205,9 @@ def _assemble(columns: list[Column], n: int) -> tuple:
     cursor = indptr[:-1].copy()
     for field, column in enumerate(columns):
         source = np.arange(n + 1, dtype=np.int64) if column.indptr is None else column.indptr
-        factors = np.ones(len(column.keys), dtype=np.float32) if column.values is None else column.values
-        _place(column.keys, factors, source, field, cursor, keys, values, fields)
+        plain = column.keys if column.codes is None else column.keys[column.codes]
+        factors = np.ones(len(plain), dtype=np.float32) if column.values is None else column.values
+        _place(plain, factors, source, field, cursor, keys, values, fields)
     return keys, values, fields, indptr
 
 

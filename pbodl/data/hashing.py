@@ -242,7 +242,8 @@ def hash_array(values: pa.Array, seed: np.uint64) -> NDArray[np.uint64]:
     """The keys of an Arrow array of any type that has a canonical text; nulls get the key of missing."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return _hash_dictionary(values, seed)
+        keys, codes = hash_coded(values, seed)
+        return keys if codes is None else keys[codes]
     if len(values) == 0 or pa.types.is_null(kind):
         return np.full(len(values), _hash_missing(seed))
     if pa.types.is_string_view(kind) or pa.types.is_boolean(kind) or pa.types.is_uint64(kind):
@@ -267,13 +268,17 @@ def _hash_missing(seed: np.uint64) -> np.uint64:
     return hash_texts([b""], np.array([seed], dtype=np.uint64), np.zeros(1, dtype=np.int32))[0]
 
 
-def _hash_dictionary(values: pa.DictionaryArray, seed: np.uint64) -> NDArray[np.uint64]:
+def hash_coded(values: pa.Array, seed: np.uint64) -> tuple[NDArray[np.uint64], NDArray[np.int32] | None]:
+    """As `hash_array`, for a dictionary its entries alone: keys, and the place among them of each value's, or None if in order."""
+    if not pa.types.is_dictionary(values.type):
+        return hash_array(values, seed), None
     # A short slice of a column with a long dictionary uses few of its entries.
     if len(values.dictionary) > 2 * len(values):
-        return hash_array(values.dictionary_decode(), seed)
-    keys = np.append(hash_array(values.dictionary, seed), _hash_missing(seed))
-    codes = pc.fill_null(pc.cast(values.indices, pa.int64()), len(values.dictionary))
-    return keys[codes.to_numpy()]
+        return hash_array(values.dictionary_decode(), seed), None
+    codes = pc.cast(values.indices, pa.int32())
+    if codes.null_count:
+        codes = pc.fill_null(codes, len(values.dictionary))
+    return np.append(hash_array(values.dictionary, seed), _hash_missing(seed)), codes.to_numpy()
 
 
 def _hash_floats(values: pa.Array, seed: np.uint64) -> NDArray[np.uint64]:

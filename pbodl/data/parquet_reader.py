@@ -41,7 +41,7 @@ class ParquetFile:
                 source.path,
                 filesystem=source.filesystem,
                 metadata=metadata,
-                read_dictionary=[field.name for field in schema if is_text(field.type)],
+                read_dictionary=_coded(metadata, [field.name for field in schema if is_text(field.type)]),
                 # From far away, few large reads; from a disk, small ones, in bounded memory.
                 pre_buffer=not local,
                 buffer_size=BUFFER if local else 0,
@@ -120,6 +120,15 @@ class ParquetFile:
             return json.dumps(row, default=_shown)
 
         return Block(rows, table.take(places) if faults else table, places, faults, raw)
+
+
+def _coded(metadata: pa.parquet.FileMetaData, texts: list[str]) -> list[str]:
+    """The columns of text that the file has as dictionaries: making one takes longer than hashing every value."""
+    if not metadata.num_row_groups:
+        return texts
+    group = metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    return [column.path_in_schema for column in columns if column.path_in_schema in texts and column.has_dictionary_page]
 
 
 def _broken_texts(table: pa.Table) -> dict[int, str]:

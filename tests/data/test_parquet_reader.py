@@ -7,7 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from pbodl.data.batch import from_data
+from pbodl.data.hashing import hash_value
 from pbodl.data.parquet_reader import ParquetFile
+from pbodl.data.schema import Field, Schema
 from pbodl.data.sources import find_sources
 from pbodl.errors import InputError
 
@@ -52,6 +55,17 @@ def test_what_is_known_of_a_file(tmp_path):
     assert json.loads(block.raw(7)) == {"n": 7, "text": "t0"}
     assert pa.types.is_dictionary(block.table.schema.field("text").type)
     file.close()
+
+
+def test_texts_are_dictionaries_where_the_file_has_them_so(tmp_path):
+    path = tmp_path / "a.parquet"
+    pa.parquet.write_table(TABLE.append_column("plain", TABLE["text"]), path, use_dictionary=["text"])
+    (block,) = blocks(path, ["text", "plain"], 100)
+    assert [pa.types.is_dictionary(kind) for kind in block.table.schema.types] == [True, False]
+    assert block.table["text"].to_pylist() == block.table["plain"].to_pylist() == TABLE["text"].to_pylist()
+    keys = from_data(Schema(label="n", fields=[Field("text"), Field("plain")]), block.table, False).keys.reshape(-1, 2)
+    for name, column in zip(("text", "plain"), keys.T, strict=True):
+        assert column.tolist() == [hash_value(name, value) for value in TABLE["text"].to_pylist()]
 
 
 @pytest.mark.parametrize("coded", [False, True])
