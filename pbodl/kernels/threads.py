@@ -15,8 +15,6 @@ from pbodl.kernels.embedding import Features
 from pbodl.kernels.message import LEAST_SHARE
 from pbodl.kernels.network import learn_batch
 
-BLOCK = 64  # samples between two looks at the others' dense weights
-
 
 @jit
 def gather_dense(base, deltas, shape, prior_variance, mean, variance):
@@ -53,10 +51,10 @@ def add_delta(m0, v0, m1, v1, shape, share, delta):
 
 @jit
 def learn_blocks(
-    taken, blocks, own, share, base, deltas, rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean,
-    variance, rejected,
+    taken, blocks, size, own, share, base, deltas, rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap,
+    mean, variance, rejected,
 ):  # fmt: skip
-    """Thread `own` learns the next block that nobody has taken, until `blocks` are; `dense` is its copy.
+    """Thread `own` learns the next block of `size` samples that nobody has taken, until `blocks` are; `dense` is its copy.
 
     Not every second block: a thread whose core has other work would keep the others waiting at the end.
     MODIFIES: taken[0], deltas[own]; and as `learn_batch`.
@@ -64,8 +62,8 @@ def learn_blocks(
     m0, v0 = np.empty_like(dense.mean), np.empty_like(dense.variance)
     block = fetch_add(taken, 1)
     while block < blocks:
-        begin = block * BLOCK
-        end = min(begin + BLOCK, len(clicks))
+        begin = block * size
+        end = min(begin + size, len(clicks))
         gather_dense(base, deltas, shape, dense.prior_variance, dense.mean, dense.variance)
         m0[:], v0[:] = dense.mean, dense.variance
         part = Features(features.indptr[begin : end + 1], features.rows, features.keys, features.values, features.fields)

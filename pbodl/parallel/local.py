@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import Features
 from pbodl.kernels.network import Dense, forget_dense, learn_batch
-from pbodl.kernels.threads import BLOCK, gather_dense, learn_blocks
+from pbodl.kernels.threads import gather_dense, learn_blocks
 from pbodl.models.clock import Duration, parse_duration
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.merge import DEFAULT, check_merge
-from pbodl.parallel.schedule import Schedule
+from pbodl.parallel.schedule import Round, Schedule
 
-STRETCH = 2048  # rows learned before looking again whether more threads may join
+BLOCK = 256  # samples between two looks at the others' dense weights, once the ramp has come to its end
+STRETCH = 2048  # rows learned before looking again whether more threads may join, or take larger blocks
+LINE = 8  # numbers of a cache line: what each thread counts stands in one of its own
 
 
 class Threads:
@@ -55,21 +57,22 @@ class Threads:
         """As `network.learn_batch`."""
         start = 0
         while start < len(clicks):
-            active = self.schedule.next(self.seen, clock[start], self._variance).workers
-            stop = len(clicks) if active == self.schedule.workers else min(start + STRETCH, len(clicks))
+            turn = self.schedule.next(self.seen, clock[start], self._variance)
+            stop = len(clicks) if turn == (self.schedule.workers, BLOCK) else min(start + STRETCH, len(clicks))
             part = Features(features.indptr[start : stop + 1], *features[1:])
             own = (a[start:stop] for a in (clicks, powers, clock))
             learned = rows, dense, shape, part, *own, prior, forgetting, cap, mean[start:stop], variance[start:stop], rejected
-            if active == 1:
+            if turn.workers == 1:
                 learn_batch(*learned)
             else:
-                self._together(active, *learned)
+                self._together(turn, *learned)
             self.seen += stop - start
             self._variance = float(variance[start:stop].mean())
             start = stop
 
-    def _together(self, active: int, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, *rest: Any) -> None:
+    def _together(self, turn: Round, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, *rest: Any) -> None:
         powers, clock, prior, forgetting, *others, rejected = rest
+        active, size = turn
         forget_dense(dense, shape, clock[0], forgetting)
         base = np.stack([1.0 / dense.variance.astype(np.float64)] * 2)
         base[1] *= dense.mean
@@ -82,16 +85,16 @@ class Threads:
             )
             for _ in range(active)
         ]  # fmt: skip
-        counts = np.zeros((active, len(rejected)), np.int64)
+        counts = np.zeros((active, 2 * LINE), np.int64)[:, : len(rejected)]
         share = 1.0 if self.merge == "add" else 1.0 / active
 
         def work(thread: int, taken: NDArray[np.int64], blocks: int) -> None:
             learn_blocks(
-                taken, blocks, thread, share, base, deltas, rows, copies[thread], shape, features, clicks, powers, clock, prior,
-                forgetting, *others, counts[thread],
+                taken, blocks, size, thread, share, base, deltas, rows, copies[thread], shape, features, clicks, powers, clock,
+                prior, forgetting, *others, counts[thread],
             )  # fmt: skip
 
-        blocks = -(-len(clicks) // BLOCK)
+        blocks = -(-len(clicks) // size)
         if self.in_turns:
             for block in range(blocks):
                 work(block % active, np.array([block]), block + 1)
