@@ -9,15 +9,18 @@ with the reason, and the one before it is used. Nothing is ever unpickled.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
@@ -29,6 +32,8 @@ FORMAT = 1
 KEPT = 3
 MANIFEST = "manifest.json"
 Arrays = Mapping[str, NDArray]
+Piece = bytes | memoryview
+DTYPES = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "u1": "U8", "u2": "U16", "u4": "U32", "u8": "U64", "b1": "BOOL"}
 
 
 class Snapshot(NamedTuple):
@@ -49,7 +54,7 @@ def save(model: Model, run: str | Path, facts: Mapping[str, Any] | None = None, 
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     arrays: dict[str, Arrays] = {"model": model.state(), **(parts or {})}
-    files = {f"{part}.safetensors": safetensors.numpy.save(dict(content)) for part, content in arrays.items()}
+    files = {f"{part}.safetensors": _write_arrays(temporary / f"{part}.safetensors", content) for part, content in arrays.items()}
     manifest = {
         "format": FORMAT,
         "kind": model.kind,
@@ -57,10 +62,8 @@ def save(model: Model, run: str | Path, facts: Mapping[str, Any] | None = None, 
         "spec": msgspec.to_builtins(model.spec),
         "counters": model.metrics(),
         "facts": dict(facts or {}),
-        "files": {name: {"bytes": len(content), "blake2b": _digest(content)} for name, content in files.items()},
+        "files": files,
     }
-    for name, content in files.items():
-        write_synced(temporary / name, content)
     manifest["checksum"] = _digest(_canonical(manifest))
     write_synced(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
     sync_folder(temporary)
@@ -153,6 +156,25 @@ def _read(path: Path) -> Snapshot:
     return Snapshot(model, facts, arrays, path)
 
 
+def _write_arrays(path: Path, arrays: Arrays) -> dict[str, Any]:
+    """Write a safetensors file from where the arrays are, and what the manifest says of it; the checksum is made meanwhile."""
+    plain = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    order = sorted(plain, key=lambda name: (-plain[name].itemsize, name))  # so every array begins at a multiple of its item's size
+    ends = list(itertools.accumulate((plain[name].nbytes for name in order), initial=0))
+    header = {
+        name: {"dtype": DTYPES[plain[name].dtype.str.lstrip("<|")], "shape": plain[name].shape, "data_offsets": place}
+        for name, place in zip(order, itertools.pairwise(ends), strict=True)
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    pieces: list[Piece] = [len(text).to_bytes(8, "little"), text]
+    pieces += [memoryview(plain[name].reshape(-1).view(np.uint8)) for name in order]  # type: ignore[arg-type]
+    with ThreadPoolExecutor(1) as hashing:
+        digest = hashing.submit(_digest, *pieces)
+        write_synced(path, *pieces)
+        return {"bytes": 8 + len(text) + ends[-1], "blake2b": digest.result()}
+
+
 def _checked(path: Path, written: Mapping[str, Any]) -> bytes:
     content = path.read_bytes()
     if len(content) != written["bytes"] or _digest(content) != written["blake2b"]:
@@ -164,11 +186,14 @@ def _canonical(manifest: Mapping[str, Any]) -> bytes:
     return json.dumps(manifest, sort_keys=True).encode()
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+def _digest(*pieces: Piece) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
-def write_synced(path: Path, *pieces: bytes) -> None:
+def write_synced(path: Path, *pieces: Piece) -> None:
     """Write a file that is on the disk when this returns."""
     with path.open("wb") as file:
         for piece in pieces:

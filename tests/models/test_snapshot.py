@@ -160,11 +160,11 @@ def test_half_written_ones_are_not_seen(run):
 def test_a_failure_while_writing_leaves_the_old_ones(run, monkeypatch, writes):
     done: list[Path] = []
 
-    def fails(path, content, write=snapshot.write_synced):
+    def fails(path, *pieces, write=snapshot.write_synced):
         if len(done) == writes:
             raise OSError("no space left on device")
         done.append(path)
-        write(path, content)
+        write(path, *pieces)
 
     monkeypatch.setattr(snapshot, "write_synced", fails)
     with pytest.raises(OSError, match="no space left"):
