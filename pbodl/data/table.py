@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import inlined, jit
+from pbodl._jit import inlined, jit, prefetch
 from pbodl.data.hashing import wrapping
 from pbodl.errors import InputError
 
@@ -24,6 +24,7 @@ CACHE_LINE = 64  # bytes
 # Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
 LARGE = 1_000_000
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multiples spread evenly
+GROUP = 64  # keys that are looked for together
 STATE = ("keys", "field", "last_seen", "count", "evicted", "expired")
 
 
@@ -59,20 +60,29 @@ def _insert(slots, row_keys, size, limit, keys, start, stop, rows):
     """Rows of keys[start:stop], unseen keys appended, until `limit` rows. Returns (where it stopped, the new
     size).
 
+    By groups of keys: the slots of all are asked for, then the rows in them, so that waiting for memory overlaps.
     MODIFIES: slots, row_keys, rows.
     """
     mask, shift = slots.shape[0] - 1, _shift(slots)
-    for i in range(start, stop):
-        slot = _first_slot(keys[i], shift)
-        while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-            slot = (slot + 1) & mask
-        if slots[slot] == 0:
-            if size >= limit:
-                return i, size
-            row_keys[size] = keys[i]
-            size += 1
-            slots[slot] = size
-        rows[i] = np.int64(slots[slot]) - 1
+    first = np.empty(GROUP, np.uint32)
+    for begin in range(start, stop, GROUP):
+        end = min(begin + GROUP, stop)
+        for i in range(begin, end):
+            first[i - begin] = _first_slot(keys[i], shift)
+            prefetch(slots, first[i - begin])
+        for i in range(begin, end):
+            prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
+        for i in range(begin, end):
+            slot = np.int64(first[i - begin])
+            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+                slot = (slot + 1) & mask
+            if slots[slot] == 0:
+                if size >= limit:
+                    return i, size
+                row_keys[size] = keys[i]
+                size += 1
+                slots[slot] = size
+            rows[i] = np.int64(slots[slot]) - 1
     return stop, size
 
 
