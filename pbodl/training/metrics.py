@@ -17,6 +17,7 @@ EXACT_ROWS = 200_000
 SHIFT = np.uint32(9)  # mantissa bits that the histogram ignores
 LOWEST = np.uint32(np.float32(2.0**-15).view(np.uint32) >> SHIFT)  # predictions below 2^-15 share the first bin
 BINS = int(np.float32(1.0).view(np.uint32) >> SHIFT) - int(LOWEST) + 1
+ONE = np.uint64(1)
 CLIP = 1e-15
 RELIABILITY_BINS = 36  # groups of predictions by their log-odds, for the calibration plot
 FARTHEST = 9.0  # log-odds of the first and last of them
@@ -102,14 +103,15 @@ def _fill(rows, histogram):
 
 
 @jit
-def _group(order, predicted, clicks, weights, distinct, sides):
-    """The distinct predictions in order, and the weights of non-clicks and clicks at each; how many. MODIFIES: distinct, sides."""
+def _group(ordered, weights, distinct, sides):
+    """The distinct predictions, and the weights of non-clicks and clicks at each; how many. MODIFIES: distinct, sides."""
     size = 0
-    for i in order:
-        if size == 0 or predicted[i] != distinct[size - 1]:
-            distinct[size] = predicted[i]
+    for i in range(len(ordered)):
+        predicted = np.uint64(ordered[i] >> ONE).view(np.float64)
+        if size == 0 or predicted != distinct[size - 1]:
+            distinct[size] = predicted
             size += 1
-        sides[1 if clicks[i] > 0 else 0, size - 1] += weights[i]
+        sides[np.int64(ordered[i] & ONE), size - 1] += weights[i]
     return size
 
 
@@ -175,9 +177,9 @@ class StreamMetrics:
             used = np.flatnonzero(self._histogram.sum(axis=0))
             bits = ((used + int(LOWEST)).astype(np.uint32) << SHIFT) + (np.uint32(1) << (SHIFT - np.uint32(1)))
             return Groups(np.minimum(bits.view(np.float32).astype(np.float64), 1.0), *self._histogram[:, used])
-        predicted, clicks, weights = self._held()
-        distinct, sides = np.empty(len(predicted)), np.zeros((2, len(predicted)))
-        size = _group(np.argsort(predicted), predicted, clicks, weights, distinct, sides)
+        ordered, weights = _order(*self._held())
+        distinct, sides = np.empty(len(ordered)), np.zeros((2, len(ordered)))
+        size = _group(ordered, weights, distinct, sides)
         return Groups(distinct[:size], *sides[:, :size])
 
     def _held(self) -> Floats:
@@ -221,6 +223,16 @@ class StreamMetrics:
         if state["places"].size:
             self._histogram = np.zeros((2, BINS))
             self._histogram.ravel()[state["places"]] = state["values"]
+
+
+def _order(predicted: Floats, clicks: Floats, weights: Floats) -> tuple[NDArray[np.uint64], Floats]:
+    """The rows in the order of their predictions, each one number, and their weights: the bits of p, which is not negative, are
+    ordered as p is, and leave room for the click. To sort numbers is three times as fast as to find their order."""
+    rows = (predicted.view(np.uint64) << ONE) | (clicks > 0)
+    if (weights == weights[:1]).all():
+        return np.sort(rows), weights
+    order = np.argsort(rows)
+    return rows[order], weights[order]
 
 
 def _interval(drawn: Floats) -> tuple[float, float]:
