@@ -1,14 +1,16 @@
 """`python -m benchmarks.parallel_speed`: how much faster several threads learn than one, and what a message costs.
 
 Two models take turns, chunk by chunk, so that a busy moment of the machine falls on both; a figure is the median over the chunks,
-and the best chunk stands beside it. `kernel` is learning from hashed batches; `train` the whole session on a Parquet file, reading,
-hashing and metrics included. The costs of a cluster's steps are per row of a minibatch.
+and the best chunk stands beside it. `kernel` is learning from hashed batches; `bound` as many models as workers, each by its own
+thread, which share nothing but the machine: what its cores and caches leave to be gained; `train` the whole session on a Parquet
+file, reading, hashing and metrics included, and its CPU. The costs of a cluster's steps are per row of a minibatch.
 """
 
 import argparse
 import statistics
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -28,33 +30,39 @@ CHUNK = 32_768
 
 
 def kernel(rows: int, workers: int) -> None:
-    """Chunks of a hashed log, learned by one thread and by several in turns."""
+    """Chunks of a hashed log, learned by one thread, by several, and by as many models that have nothing to do with each other."""
     workload = make_workload(rows)
-    models = {1: pbodl.FMMLP(workload.schema), workers: pbodl.FMMLP(workload.schema)}
-    learn_with_threads(models[workers], workers)
-    seconds: dict[int, list[float]] = {1: [], workers: []}
-    for start in range(0, rows, CHUNK):
-        part = workload.batch.rows(start, start + CHUNK)
-        for n, model in models.items():
-            began = time.perf_counter()
-            model.learn(part)
-            seconds[n].append((time.perf_counter() - began) / len(part))
-    warm = {n: times[2:] for n, times in seconds.items()}  # the first chunks compile, and climb the ramp
-    _tell("kernel", workers, warm)
+    one, together, *apart = (pbodl.FMMLP(workload.schema) for _ in range(2 + workers))
+    learn_with_threads(together, workers)
+    seconds: dict[str, list[float]] = {"one": [], "kernel": [], "bound": []}
+    with ThreadPoolExecutor(workers) as pool:
+        for start in range(0, rows, CHUNK):
+            part = workload.batch.rows(start, start + CHUNK)
+            for name, models in (("one", [one]), ("kernel", [together]), ("bound", apart)):
+                began = time.perf_counter()
+                list(pool.map(lambda model, part=part: model.learn(part), models))
+                seconds[name].append((time.perf_counter() - began) / (len(part) * len(models)))
+    warm = {name: times[2:] for name, times in seconds.items()}  # the first chunks compile, and climb the ramp
+    for name in ("kernel", "bound"):
+        _tell(name, workers, {1: warm["one"], workers: warm[name]})
 
 
 def session(rows: int, workers: int, rounds: int) -> None:
     """`pbodl train` on a Parquet file, with one worker and with several in turns."""
     config = check_config(PRESETS["synthetic"]())
     seconds: dict[int, list[float]] = {1: [], workers: []}
+    used: dict[int, list[float]] = {1: [], workers: []}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         World(rows=rows).write(path)
         for lap in range(rounds):
             for n in seconds:
+                began = time.process_time()
                 summary = train(config, [str(path)], Path(folder) / f"run-{n}-{lap}", prepare=threads_for(n, "shared", None))
+                used[n].append((time.process_time() - began) / rows)
                 seconds[n].append(summary["seconds"] / rows)
     _tell("train", workers, seconds)
+    print("train: CPU µs a row: " + ", ".join(f"{1e6 * statistics.median(times):.2f} with {n}" for n, times in used.items()))
 
 
 def costs(rows: int, minibatch: int) -> None:
