@@ -165,7 +165,7 @@ export function histogram(place, bars, name, empty) {
     const tall = bar.count ? Math.max(2, (bar.count / most) * (bottom - 22)) : 0, x = 2 + place * step;
     marks.push(element("rect", { class: "bar-mark", x: x + step * 0.08, y: bottom - tall, width: step * 0.84, height: tall, rx: Math.min(3, step / 6) },
       element("title", {}, bar.title)));
-    if (bar.count && bar.count >= most * 0.04 && step > 26)
+    if (bar.count && bar.count >= most * 0.04 && step > LETTER * 5)
       marks.push(element("text", { x: x + step / 2, y: bottom - tall - 5, "text-anchor": "middle" }, bar.share));
     if (place % every === 0) marks.push(element("text", { x: x + step / 2, y: height - 6, "text-anchor": "middle" }, bar.label));
   });
