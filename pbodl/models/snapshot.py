@@ -33,7 +33,11 @@ KEPT = 3
 MANIFEST = "manifest.json"
 Arrays = Mapping[str, NDArray]
 Piece = bytes | memoryview
-DTYPES = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "u1": "U8", "u2": "U16", "u4": "U32", "u8": "U64", "b1": "BOOL"}
+DTYPES = {  # numpy's names in those of safetensors
+    **{f"f{size}": f"F{8 * size}" for size in (2, 4, 8)},
+    **{f"{kind}{size}": f"{kind.upper()}{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)},
+    "b1": "BOOL",
+}
 
 
 class Snapshot(NamedTuple):

@@ -59,6 +59,17 @@ def test_what_was_saved_comes_back(run):
     assert_same_state(load(snapshots(run)[0]), learned(30))
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
+def test_arrays_of_any_kind_come_back(tmp_path, dtype):
+    grid = np.arange(12).reshape(3, 4).astype(dtype)
+    given = {"grid": grid, "turned": grid.T, "some": grid[:, ::2], "one": grid[1, 1].reshape(()), "none": grid[:0]}
+    comp = load_snapshot(save(learned(1), tmp_path, {}, {"more": given})).parts["more"]
+    assert comp.keys() == given.keys()
+    for name, array in given.items():
+        assert comp[name].dtype == array.dtype
+        np.testing.assert_array_equal(comp[name], array, strict=True)
+
+
 def test_the_last_few_are_kept(tmp_path):
     for _ in range(snapshot.KEPT + 2):
         save(learned(1), tmp_path)
