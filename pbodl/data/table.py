@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from pbodl._jit import inlined, jit, prefetch
 from pbodl.data.hashing import wrapping
 from pbodl.errors import InputError
+from pbodl.kernels.embedding import MIX_1
 
 SMALLEST = 64
 CACHE_LINE = 64  # bytes
 # Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
 LARGE = 1_000_000
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multiples spread evenly
 GROUP = 64  # keys that are looked for together
 STATE = ("keys", "field", "last_seen", "count", "evicted", "expired")
 
@@ -41,7 +41,8 @@ def _shift(slots):
 
 @inlined
 def _first_slot(key, shift):
-    return np.int64((key * GOLDEN) >> shift)
+    # Not the constant that deals keys to shards: a shard's keys would all begin in the same few slots.
+    return np.int64((key * MIX_1) >> shift)
 
 
 @jit

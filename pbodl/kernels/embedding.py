@@ -19,7 +19,7 @@ from pbodl.kernels.adf import adf_step, adf_update, decay, only_if
 from pbodl.kernels.interaction import USUAL
 from pbodl.kernels.normal import ONE, ZERO
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multiples spread evenly
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 S16, S27, S30, S31, S32, S48 = (np.uint64(n) for n in (16, 27, 30, 31, 32, 48))

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from pbodl.data.table import Table
 from pbodl.errors import InputError
+from pbodl.kernels.embedding import GOLDEN
 from pbodl.kernels.message import add_rows
 from pbodl.parallel.packing import Bytes, pack, unpack
 from pbodl.parallel.weights import Weights
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 HALF_LARGEST = 60000.0  # a little below what float16 holds
 DELTAS = ("precision_delta", "precision_mean_delta", "dense_precision_delta", "dense_precision_mean_delta")
 SUMS = ("total", "scale", "rejected")  # of shard 0
