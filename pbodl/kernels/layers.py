@@ -1,15 +1,15 @@
 """The layers above z_0 for BLOCK samples side by side, where no backward follows (PBODL eq. 13, eq. 14).
 
 Prediction and serving share them. Shapes: a unit's samples stand together, so that every loop over samples is vector instructions;
-the layers' packed weights, and then the centres of the hidden units (`network`), stand one after the other in one array, so that
-one compiled kernel serves every depth.
+the layers' packed weights, and then the centres of the hidden units (`network`), once for every sample, stand one after the other
+in one array, so that one compiled kernel serves every depth.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import inlined, jit, kernel
+from pbodl._jit import inlined, jit
 from pbodl.kernels.dense import BLOCK, dense_forward_block, pack_dense
 from pbodl.kernels.normal import ZERO
 from pbodl.kernels.relu import relu_moments
@@ -52,11 +52,11 @@ def layer_at(packed, sizes, l):  # noqa: E741
 
 @jit
 def centre_at(packed, sizes, l):  # noqa: E741
-    """The centre of the hidden units that are layer l's inputs, l > 0."""
+    """The centre of the hidden units that are layer l's inputs, l > 0, by unit and sample."""
     begin = len(packed)
     for above in range(l, len(sizes) - 1):
-        begin -= sizes[above]
-    return packed[begin : begin + sizes[l]]
+        begin -= sizes[above] * BLOCK
+    return packed[begin : begin + sizes[l] * BLOCK]
 
 
 @jit
@@ -64,25 +64,16 @@ def pack_layers(dense, sizes):
     """The weights of all dense layers, packed."""
     size = 0
     for l in range(len(sizes) - 1):  # noqa: E741
-        size += 6 * pairs(sizes[l + 1]) * (sizes[l] + 1) + (sizes[l] if l > 0 else 0)
+        size += 6 * pairs(sizes[l + 1]) * (sizes[l] + 1) + (sizes[l] * BLOCK if l > 0 else 0)
     packed = np.empty(size, np.float32)
     for l in range(len(sizes) - 1):  # noqa: E741
         means, variances = layer_at(packed, sizes, l)
         pack_dense(dense.mean[l], dense.variance[l], sizes[l], sizes[l + 1], means, variances)
         if l > 0:
-            centre_at(packed, sizes, l)[:] = dense.centre[l, : sizes[l]]
+            centre = centre_at(packed, sizes, l)
+            for i in range(len(centre)):
+                centre[i] = dense.centre[l, i // BLOCK]
     return packed
-
-
-@kernel
-def count_from(centre, m_z, r_z):
-    """Count hidden units, m_z (unit, sample), from their centre. MODIFIES: m_z, r_z = m_z²."""
-    for i in range(len(centre)):
-        c, m, r = centre[i], m_z[i], r_z[i]
-        for s in range(BLOCK):
-            x = m[s] - c
-            m[s] = x
-            r[s] = x * x
 
 
 @jit
@@ -98,10 +89,10 @@ def layers_forward_block(packed, sizes, block):
         means, variances = layer_at(packed, sizes, l)
         dense_forward_block(means, variances, z, sizes[l], a)
         if l < top:
-            for i in range(0, sizes[l + 1] * BLOCK, CHUNK):
-                n = min(CHUNK, sizes[l + 1] * BLOCK - i)
-                relu_moments(m_a[i:], v_a[i:], n, m_z[i:], v_z[i:], scratch[0], scratch[1], scratch[2])
-            count_from(centre_at(packed, sizes, l + 1), z[0], z[2])
+            centre = centre_at(packed, sizes, l + 1)
+            for i in range(0, len(centre), CHUNK):
+                n = min(CHUNK, len(centre) - i)
+                relu_moments(m_a[i:], v_a[i:], centre[i:], n, m_z[i:], v_z[i:], r_z[i:], scratch[0], scratch[1], scratch[2])
 
 
 @jit

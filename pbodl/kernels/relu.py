@@ -45,8 +45,9 @@ def relu_forward(m_a, v_a, n, m_z, v_z, above, below, ratio):
 
 
 @kernel
-def relu_moments(m_a, v_a, n, m_z, v_z, x, phi, g):
-    """`relu_forward` where no backward follows. MODIFIES: m_z, v_z; and x, phi and g, which are scratch.
+def relu_moments(m_a, v_a, centre, n, m_z, v_z, r_z, x, phi, g):
+    """`relu_forward` where no backward follows, the means counted from `centre`. MODIFIES: m_z, v_z, r_z = m_z²; and x, phi and g,
+    which are scratch.
 
     In short loops, whose steps overlap in the processor better than those of a long one.
     """
@@ -63,8 +64,10 @@ def relu_moments(m_a, v_a, n, m_z, v_z, x, phi, g):
         positive = m_a[i] >= ZERO
         mean = np.sqrt(v) * phi_j + (m_a[i] if positive else ZERO)
         shrink = ONE - (phi_g + TWO * x[i] * phi_j + phi_j * phi_j)
-        m_z[i] = mean
+        from_centre = mean - centre[i]
+        m_z[i] = from_centre
         v_z[i] = v * (shrink if positive else phi_g - phi_j * phi_j)
+        r_z[i] = from_centre * from_centre
 
 
 @kernel

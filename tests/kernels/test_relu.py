@@ -45,8 +45,9 @@ def test_the_oracle_agrees_with_integration(alpha):
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_the_moments_alone_in_every_tail(variance):
     m, v, alphas = gaussians_at(variance)
-    m_z, v_z, *scratch = (np.full(len(m), np.nan, F32) for _ in range(5))
-    relu_moments(m, v, len(m), m_z, v_z, *scratch)
+    m_z, v_z, r_z, *scratch = (np.full(len(m), np.nan, F32) for _ in range(6))
+    relu_moments(m, v, np.zeros_like(m), len(m), m_z, v_z, r_z, *scratch)
+    np.testing.assert_array_equal(r_z, m_z * m_z)
     for i, alpha in enumerate(alphas):
         s, exact = math.sqrt(float(v[i])), rectified(float(alpha))
         for got, right in ((m_z, exact.mean * s), (v_z, exact.variance * s * s)):
