@@ -9,12 +9,11 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from pbodl.errors import InputError
+from pbodl.models.snapshot import DTYPES
 
 Bytes = bytes | bytearray
 
-DTYPES = {
-    "U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
-}  # fmt: skip
+NUMPY = {name: f"<{numpy_name}" for numpy_name, name in DTYPES.items()}
 
 
 def pack(arrays: Mapping[str, NDArray]) -> bytes:
@@ -31,7 +30,7 @@ def unpack(content: Bytes) -> dict[str, NDArray]:
         arrays = {}
         for name, entry in header.items():
             first, last = entry["data_offsets"]
-            arrays[name] = np.frombuffer(data[first:last], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+            arrays[name] = np.frombuffer(data[first:last], NUMPY[entry["dtype"]]).reshape(entry["shape"])
         return arrays
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"these {len(content)} bytes are not packed arrays ({type(error).__name__}: {error})") from error
