@@ -98,10 +98,7 @@ class Announced:
         _touch(table)
         version = Version(told.number, model, table, told.published_at, told.facts)
         weakref.finalize(version, self._words.put, (RELEASED, told.number))
-        predictor = ready(Predictor(version))
-        if self.predictor is not None:
-            predictor.recall(self.predictor)
-        self.predictor = predictor
+        self.predictor = ready(Predictor(version), self.predictor)
         self._words.put((TOOK, told.number))
 
     def _speak(self) -> None:

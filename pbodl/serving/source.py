@@ -70,10 +70,7 @@ class Following:
     def poll(self) -> None:
         """Look for a newer version now."""
         if self._follower.poll() and self._follower.version is not None:
-            predictor = ready(Predictor(self._follower.version))
-            if self.predictor is not None:
-                predictor.recall(self.predictor)
-            self.predictor = predictor
+            self.predictor = ready(Predictor(self._follower.version), self.predictor)
 
     def _follow(self) -> None:
         while not self._stop.wait(self._poll_every):
@@ -83,12 +80,15 @@ class Following:
                 logger.exception("following %s failed; going on with the version that is there", self._follower.run)
 
 
-def ready(predictor: Predictor) -> Predictor:
-    """The predictor after it has scored once, so that no request waits for code to be loaded or compiled."""
+def ready(predictor: Predictor, before: Predictor | None = None) -> Predictor:
+    """The predictor after it has scored once, so that no request waits for code to be loaded or compiled, and knows the ads that
+    the one before it was asked for."""
     names = [field.name for field in predictor.encoder.own if field.kind == "category"]
     texts = [dict.fromkeys(names, "a text"), dict.fromkeys(names, "another")]
     predictor.score({}, {}, texts)
     predictor.score({}, {}, [dict.fromkeys(names, 1)])
     for kind, encode in ((JSON, msgspec.json.encode), (MSGPACK[0], msgspec.msgpack.encode)):
         wire_of(predictor.schema).read(encode({"candidates": texts}), kind)
+    if before is not None:
+        predictor.recall(before)
     return predictor
