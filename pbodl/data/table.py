@@ -9,7 +9,6 @@ columns and builds the index anew.
 The table does not decide *what* to evict: the model scores its rows.
 """
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -17,11 +16,11 @@ from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit, prefetch
 from pbodl.data.hashing import wrapping
+from pbodl.data.memory import aligned
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import MIX_1
 
 SMALLEST = 64
-CACHE_LINE = 64  # bytes
 # Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
 LARGE = 1_000_000
 GROUP = 64  # keys that are looked for together
@@ -372,11 +371,7 @@ def _slots_for(rows: int) -> int:
 
 
 def _resized(array: NDArray, allocated: int, size: int) -> NDArray:
-    """A copy of the first `size` rows with room for `allocated`, from a whole cache line on: a row of 16 floats is one line."""
-    shape = (allocated, *array.shape[1:])
-    length = math.prod(shape) * array.itemsize
-    memory = np.empty(length + CACHE_LINE, dtype=np.uint8)
-    start = -memory.ctypes.data % CACHE_LINE
-    larger = memory[start : start + length].view(array.dtype).reshape(shape)
+    """A copy of the first `size` rows with room for `allocated`."""
+    larger = aligned((allocated, *array.shape[1:]), array.dtype)
     larger[:size] = array[:size]
     return larger

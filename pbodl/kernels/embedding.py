@@ -88,7 +88,7 @@ def draw_of(key, stirred):
     """The draw of a key, given what is the same for all keys: the sum of four uniforms, integers to the last step."""
     h = mix(key ^ stirred)
     total = (h & LOW_16) + ((h >> S16) & LOW_16) + ((h >> S32) & LOW_16) + (h >> S48)
-    return np.float32((np.float64(total) - DRAW_CENTRE) * DRAW_SCALE)
+    return np.float32((np.float64(np.int32(total)) - DRAW_CENTRE) * DRAW_SCALE)
 
 
 @jit

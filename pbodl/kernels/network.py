@@ -22,7 +22,7 @@ import numpy as np
 
 from pbodl._jit import inlined, jit, prefetch
 from pbodl.kernels.adf import decay
-from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward
+from pbodl.kernels.dense import BLOCK, DenseScratch, dense_backward, dense_forward, make_dense_scratch
 from pbodl.kernels.embedding import (
     are_plain,
     embedding_backward,
@@ -103,7 +103,7 @@ class Scratch(NamedTuple):
     dm: np.ndarray
     dv: np.ndarray
     r_z: np.ndarray
-    bad: np.ndarray  # updates rejected, by input
+    dense: DenseScratch
     bad_x: np.ndarray  # (G K,)
 
 
@@ -130,7 +130,7 @@ def make_scratch(shape, features, depth):
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
-        np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty(depth, f),
+        np.empty((layers, widest), f), make_dense_scratch(widest), np.empty(depth, f),
     )  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
             relu_backward(w.m_z[l + 1], dense.centre[l + 1], w.above[l], w.below[l], w.ratio[l], n_out, w.dm[l + 1], w.dv[l + 1])
         rejected += dense_backward(
             dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], w.r_z[l], n_in, n_out,
-            w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l], w.bad[l],
+            w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l], w.dense,
         )  # fmt: skip
     below_hidden = shape.sizes[0] > 0
     for i in range(shape.width):
@@ -271,11 +271,14 @@ def prefetch_vectors(rows, features, sample):
 
 
 @inlined
-def prefetch_others(rows, features, sample):
-    """Ask for the rest of a sample's rows, which learning writes."""
-    at, m_l, v_l, last_seen, count = features.rows, rows.linear_mean, rows.linear_variance, rows.last_seen, rows.count
+def prefetch_rows(rows, features, sample):
+    """Ask for all of a sample's rows, which learning writes."""
+    at, m_w, v_w, m_l, v_l = features.rows, rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
+    last_seen, count = rows.last_seen, rows.count
     for j in range(features.indptr[sample], features.indptr[sample + 1]):
         r = np.uint32(max(at[j], 0))
+        prefetch(m_w, r)
+        prefetch(v_w, r)
         prefetch(m_l, r)
         prefetch(v_l, r)
         prefetch(last_seen, r)
@@ -292,9 +295,7 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
     m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
     for sample in range(len(clicks)):
-        following = min(sample + 1, len(clicks) - 1)
-        prefetch_vectors(rows, features, following)
-        prefetch_others(rows, features, following)
+        prefetch_rows(rows, features, min(sample + 1, len(clicks) - 1))
         if forgets:
             forget_dense(dense, shape, clock[sample], forgetting)
             forget_rows(rows, features, sample, clock[sample], prior, forgetting)

@@ -15,7 +15,7 @@ erratum E6: λ can be negative; a weight keeps LEAST_SHARE of the new prior's pr
 
 import numpy as np
 
-from pbodl._jit import inlined, jit
+from pbodl._jit import inlined, jit, kernel
 from pbodl.kernels.adf import LARGEST, SMALLEST
 from pbodl.kernels.embedding import draw_of, stirred_dimensions
 from pbodl.kernels.message import LEAST_SHARE
@@ -23,32 +23,54 @@ from pbodl.kernels.normal import ZERO
 
 
 @inlined
-def exchanged(m, v, draw, change, widest):
-    """N(m, v) with another prior, change = 1/v₁ - 1/v₀, no wider than `widest`; as it was where the numbers would not stay finite.
+def exchanged(m, v, draw, change, least):
+    """N(m, v) with another prior, change = 1/v₁ - 1/v₀, of precision `least` at least; as it was where it would not stay finite.
 
     With one division for both: v' = v/(1 + v change), m' = (m + δ v change)/(1 + v change).
     """
     shift = np.float64(v) * change
-    scale = 1.0 + shift
-    scale = 1.0 / scale if scale * widest > v else widest / v
+    scale = 1.0 / max(1.0 + shift, v * least)
     m_new, v_new = (m + draw * shift) * scale, v * scale
     good = (abs(m_new) < LARGEST) & (v_new > SMALLEST) & (v_new < LARGEST)
-    return (np.float32(m_new) if good else m), (np.float32(v_new) if good else v)
+    # Left alone as a shift of nothing, not by a choice between old and new: of that the compiler makes a masked store, a slow one.
+    shift, scale = (shift, scale) if good else (0.0, 1.0)
+    return np.float32((m + draw * shift) * scale), np.float32(v * scale)
+
+
+@kernel
+def draws_of(key, stirred, scale, draws):
+    """A row's draws, all dimensions, times `scale`. MODIFIES: draws."""
+    for d in range(len(stirred)):
+        draws[d] = scale * draw_of(key, stirred[d])
+
+
+@kernel
+def add_evidence(m, v, draws, precision, squares, determined):
+    """Add w² and γ of a row's weights. MODIFIES: squares, determined."""
+    for d in range(len(draws)):
+        share = v[d] * precision[d]
+        w = m[d] - draws[d] * share
+        squares[d] += w * w
+        determined[d] += 1.0 - share
+
+
+@kernel
+def exchange_row(m, v, draws, change, least):
+    """Exchange the prior of a row's weights. MODIFIES: m, v."""
+    for d in range(len(draws)):
+        m[d], v[d] = exchanged(m[d], v[d], draws[d], change[d], least[d])
 
 
 @jit
 def field_evidence(rows, keys, fields, prior, squares, determined):
     """Sums of w² and of γ over each field's rows, one for every column, the linear weight's last. MODIFIES: squares, determined."""
     width = rows.mean.shape[1]
-    stirred = stirred_dimensions(prior.seed, width)
+    stirred, draws = stirred_dimensions(prior.seed, width), np.empty(width, np.float32)
     precision, linear_precision = 1.0 / prior.variance.astype(np.float64), 1.0 / prior.linear_variance.astype(np.float64)
     for r in range(len(keys)):
         field = fields[r]
-        for d in range(width):
-            share = rows.variance[r, d] * precision[field, d]
-            w = rows.mean[r, d] - prior.initial_scale * draw_of(keys[r], stirred[d]) * share
-            squares[field, d] += w * w
-            determined[field, d] += 1.0 - share
+        draws_of(keys[r], stirred, prior.initial_scale, draws)
+        add_evidence(rows.mean[r], rows.variance[r], draws, precision[field], squares[field], determined[field])
         if len(rows.linear_mean) > 0:
             squares[field, width] += np.float64(rows.linear_mean[r, 0]) ** 2
             determined[field, width] += 1.0 - rows.linear_variance[r, 0] * linear_precision[field]
@@ -57,18 +79,16 @@ def field_evidence(rows, keys, fields, prior, squares, determined):
 @jit
 def exchange_priors(rows, keys, fields, old, new):
     """Exchange the prior of every row. MODIFIES: rows."""
-    stirred = stirred_dimensions(old.seed, rows.mean.shape[1])
+    width = rows.mean.shape[1]
+    stirred, draws = stirred_dimensions(old.seed, width), np.empty(width, np.float32)
     change = 1.0 / new.variance.astype(np.float64) - 1.0 / old.variance.astype(np.float64)
     linear_change = 1.0 / new.linear_variance.astype(np.float64) - 1.0 / old.linear_variance.astype(np.float64)
+    least, linear_least = LEAST_SHARE / new.variance.astype(np.float64), LEAST_SHARE / new.linear_variance.astype(np.float64)
     for r in range(len(keys)):
         field = fields[r]
-        for d in range(rows.mean.shape[1]):
-            draw = old.initial_scale * draw_of(keys[r], stirred[d])
-            rows.mean[r, d], rows.variance[r, d] = exchanged(
-                rows.mean[r, d], rows.variance[r, d], draw, change[field, d], new.variance[field, d] / LEAST_SHARE
-            )
+        draws_of(keys[r], stirred, old.initial_scale, draws)
+        exchange_row(rows.mean[r], rows.variance[r], draws, change[field], least[field])
         if len(rows.linear_mean) > 0:
             rows.linear_mean[r, 0], rows.linear_variance[r, 0] = exchanged(
-                rows.linear_mean[r, 0], rows.linear_variance[r, 0], ZERO, linear_change[field],
-                new.linear_variance[field] / LEAST_SHARE,
-            )  # fmt: skip
+                rows.linear_mean[r, 0], rows.linear_variance[r, 0], ZERO, linear_change[field], linear_least[field]
+            )

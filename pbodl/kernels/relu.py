@@ -24,24 +24,30 @@ NEGLIGIBLE = np.float32(1e-15)
 
 @kernel
 def relu_forward(m_a, v_a, n, m_z, v_z, above, below, ratio):
-    """Moments of n rectified Gaussians. MODIFIES: m_z, v_z; and for backward: above = Φ, below = 1-Φ, ratio = φ/s."""
+    """Moments of n rectified Gaussians. MODIFIES: m_z, v_z; and for backward: above = Φ, below = 1-Φ, ratio = φ/s.
+
+    In short loops, whose steps overlap in the processor better than those of a long one; on the way `above` holds x, `below` φ,
+    `ratio` G, and `v_z` 1/s.
+    """
     for i in range(n):
-        v = max(v_a[i], SMALLEST_VARIANCE)
-        s = np.sqrt(v)
-        x = min(abs(m_a[i]) / s, FARTHEST)
-        phi = density(x)
-        g = excess(x)
+        v_z[i] = ONE / np.sqrt(max(v_a[i], SMALLEST_VARIANCE))
+        above[i] = min(abs(m_a[i]) * v_z[i], FARTHEST)
+    for i in range(n):
+        below[i] = density(above[i])
+    for i in range(n):
+        ratio[i] = excess(above[i])
+    for i in range(n):
+        x, phi, g, v, inverse = above[i], below[i], ratio[i], max(v_a[i], SMALLEST_VARIANCE), v_z[i]
         scale = ONE / (ONE + x * x)
         tail = phi * (x + g) * scale
-        j = (ONE - x * g) * scale
-        phi_j = phi * j
+        phi_j = phi * (ONE - x * g) * scale
         positive = m_a[i] >= ZERO
-        m_z[i] = s * phi_j + (m_a[i] if positive else ZERO)
+        m_z[i] = v * inverse * phi_j + (m_a[i] if positive else ZERO)
         shrink = ONE - (phi * g + TWO * x * phi_j + phi_j * phi_j)
         v_z[i] = v * (shrink if positive else phi * g - phi_j * phi_j)
         above[i] = ONE - tail if positive else tail
         below[i] = tail if positive else ONE - tail
-        ratio[i] = phi / s
+        ratio[i] = phi * inverse
 
 
 @kernel

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.arrays import Batch
+from pbodl.data.memory import aligned
 from pbodl.data.scaling import RunningScale
 from pbodl.data.schema import Schema, nearest
 from pbodl.data.table import Table
@@ -297,8 +298,9 @@ def _initial_dense(sizes: tuple[int, ...], spec: DeepSpec) -> network.Dense:
     """Dense weights before any data: the prior's variance, means drawn with standard deviation 1, biases at 0 (erratum E7)."""
     layers = len(sizes) - 1
     widest_in = -(-(max(sizes[:-1]) + 1) // ALIGN) * ALIGN
-    mean = np.zeros((layers, max(sizes[1:]), widest_in), F32)
-    variance = np.full(mean.shape, spec.prior.dense, F32)
+    mean = aligned((layers, max(sizes[1:]), widest_in), F32)
+    variance = aligned(mean.shape, F32)
+    mean[:], variance[:] = 0.0, spec.prior.dense
     for layer in range(layers):
         n_in, n_out = sizes[layer], sizes[layer + 1]
         with np.errstate(over="ignore"):

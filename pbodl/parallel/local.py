@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl.data.memory import aligned_copy
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import Features
 from pbodl.kernels.network import Dense, forget_dense, learn_batch
@@ -80,7 +81,7 @@ class Threads:
         # A copy that was last seen at the end of time does not decay: the weights themselves did, once.
         copies = [
             Dense(
-                dense.mean.copy(), dense.variance.copy(), np.full(1, np.inf), dense.prior_variance, dense.centre,
+                aligned_copy(dense.mean), aligned_copy(dense.variance), np.full(1, np.inf), dense.prior_variance, dense.centre,
                 np.zeros_like(dense.total),
             )
             for _ in range(active)

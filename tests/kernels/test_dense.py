@@ -3,12 +3,19 @@
 import numpy as np
 import pytest
 
-from pbodl.kernels.dense import BLOCK, dense_backward, dense_forward, dense_forward_block, pack_dense
+from pbodl.kernels.dense import (
+    BLOCK,
+    dense_backward,
+    dense_forward,
+    dense_forward_block,
+    make_dense_scratch,
+    pack_dense,
+)
 from tests.oracles import monte_carlo, naive
 from tests.oracles.differences import derivative
 
 F32 = np.float32
-SIZES = [(0, 1), (1, 1), (5, 3), (17, 2), (33, 16)]
+SIZES = [(0, 1), (1, 1), (5, 3), (16, 7), (17, 2), (33, 16)]
 
 
 def layer(seed, n_in, n_out, padding=2):
@@ -74,7 +81,7 @@ def test_erratum_e1_the_scale_is_the_fan_in():
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize(("n_in", "n_out"), [(0, 1), (3, 2), (17, 1)])
+@pytest.mark.parametrize(("n_in", "n_out"), [(0, 1), (3, 2), (17, 1), (8, 3), (19, 2)])
 def test_backward_equals_differences(n_in, n_out):
     m_w, v_w, m_z, v_z = layer(7, n_in, n_out)
     rng = np.random.default_rng(8)
@@ -97,7 +104,7 @@ def test_backward_equals_differences(n_in, n_out):
 
     dm_z, dv_z = np.full(n_in + 1, np.nan, F32), np.full(n_in + 1, np.nan, F32)
     rejected = dense_backward(
-        m_w, v_w, m_z, v_z, v_z + m_z * m_z, n_in, n_out, dm_a, dv_a, F32(1.0), F32(0.0), dm_z, dv_z, np.empty(n_in, F32)
+        m_w, v_w, m_z, v_z, v_z + m_z * m_z, n_in, n_out, dm_a, dv_a, F32(1.0), F32(0.0), dm_z, dv_z, make_dense_scratch(32)
     )
     assert rejected == 0
     for i in range(n_in):
@@ -123,7 +130,7 @@ def test_rejected_weights_are_counted_and_stay():
     dm_a, dv_a = np.array([np.nan, 0.0], F32), np.array([0.0, -1e6], F32)
     with np.errstate(all="ignore"):
         rejected = dense_backward(
-        m_w, v_w, m_z, v_z, v_z + m_z * m_z, n_in, n_out, dm_a, dv_a, F32(1.0), F32(0.0), dm_z, dv_z, np.empty(n_in, F32)
+        m_w, v_w, m_z, v_z, v_z + m_z * m_z, n_in, n_out, dm_a, dv_a, F32(1.0), F32(0.0), dm_z, dv_z, make_dense_scratch(32)
     )
     assert rejected == n_out * (n_in + 1)
     np.testing.assert_array_equal((m_w, v_w), before)

@@ -14,7 +14,7 @@ SEED, SPREAD, DIM = np.uint64(5), F32(0.3), 2
 
 
 def swapped(m: float, v: float, old: float, new: float) -> tuple[np.float32, np.float32]:
-    return exchanged(F32(m), F32(v), F32(0.0), 1.0 / new - 1.0 / old, F32(new) / LEAST_SHARE)
+    return exchanged(F32(m), F32(v), F32(0.0), 1.0 / new - 1.0 / old, LEAST_SHARE / F32(new))
 
 
 def prior_of(embedding: list[list[float]], linear: list[float]) -> RowPrior:
