@@ -55,10 +55,11 @@ def relu_moments(m_a, v_a, centre, n, m_z, v_z, r_z, x, phi, g):
     """`relu_forward` where no backward follows, the means counted from `centre`. MODIFIES: m_z, v_z, r_z = m_z²; and x, phi and g,
     which are scratch.
 
-    In short loops, whose steps overlap in the processor better than those of a long one.
+    In short loops, whose steps overlap in the processor better than those of a long one; on the way `v_z` holds 1/s.
     """
     for i in range(n):
-        x[i] = min(abs(m_a[i]) / np.sqrt(max(v_a[i], SMALLEST_VARIANCE)), FARTHEST)
+        v_z[i] = ONE / np.sqrt(max(v_a[i], SMALLEST_VARIANCE))
+        x[i] = min(abs(m_a[i]) * v_z[i], FARTHEST)
     for i in range(n):
         phi[i] = density(x[i])
     for i in range(n):
@@ -68,7 +69,7 @@ def relu_moments(m_a, v_a, centre, n, m_z, v_z, r_z, x, phi, g):
         phi_j = phi[i] * (ONE - x[i] * g[i]) / (ONE + x[i] * x[i])
         phi_g = phi[i] * g[i]
         positive = m_a[i] >= ZERO
-        mean = np.sqrt(v) * phi_j + (m_a[i] if positive else ZERO)
+        mean = v * v_z[i] * phi_j + (m_a[i] if positive else ZERO)
         shrink = ONE - (phi_g + TWO * x[i] * phi_j + phi_j * phi_j)
         from_centre = mean - centre[i]
         m_z[i] = from_centre
