@@ -17,7 +17,7 @@ from pbodl.kernels.adf import adf_step, only_if
 from pbodl.kernels.interaction import USUAL
 from pbodl.kernels.normal import HALF, ONE, TWO, ZERO
 
-BLOCK = 32  # samples side by side in `dense_forward_block`
+BLOCK = 40  # samples side by side in `dense_forward_block`: their sums for two outputs fill ten registers; 1000 are 25 blocks
 LANES = np.uint64(8)  # inputs side by side in `dense_backward`: a register of float32
 FIRST = np.uint64(0)
 

@@ -117,6 +117,12 @@ def means_decay(prior, forgetting):
     return forgetting.also_mean and prior.initial_scale == ZERO
 
 
+@inlined
+def entries(features, sample):
+    """Where a sample's entries begin and end; unsigned, so that the compiler need not ask which end an index counts from."""
+    return np.uint64(features.indptr[sample]), np.uint64(features.indptr[sample + 1])
+
+
 @jit
 def forget_rows(rows, features, sample, now, prior, forgetting):
     """Bring the decay of a sample's rows up to the clock `now`; a row never learned has nothing to forget. MODIFIES: rows."""
@@ -143,7 +149,7 @@ def embedding_forward(rows, features, sample, m_x, v_x):
     """Gather a sample's features; returns the linear term's mean and variance. MODIFIES: m_x, v_x (features, D)."""
     m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
     at, values = features.rows, features.values
-    first, last = features.indptr[sample], features.indptr[sample + 1]
+    first, last = entries(features, sample)
     m_linear, v_linear = ZERO, ZERO
     for j in range(last - first):
         r, x = at[first + j], values[first + j]
@@ -161,9 +167,9 @@ def embedding_forward(rows, features, sample, m_x, v_x):
 def are_plain(features, begin, end):
     """Whether entries [begin, end) are as their rows say, but for decay: all seen, none with a value other than 1."""
     at, values = features.rows, features.values
-    others = 0
-    for j in range(begin, end):
-        others += (at[j] < 0) | (values[j] != ONE)
+    others = np.int32(0)
+    for j in range(np.uint64(begin), np.uint64(end)):
+        others |= np.int32((at[j] < 0) | (values[j] != ONE))
     return others == 0
 
 
@@ -173,16 +179,24 @@ def plus(a, b):
     return a + b
 
 
+@jit
+def linear_columns(rows):
+    """The linear term's means and variances, (rows,)."""
+    n = len(rows.linear_mean)
+    return rows.linear_mean.reshape(n), rows.linear_variance.reshape(n)
+
+
 @inlined
-def linear_forward(rows, features, sample):
+def linear_forward(m_l, v_l, features, sample):
     """The linear term's mean and variance for a plain sample."""
-    m_l, v_l, at = rows.linear_mean, rows.linear_variance, features.rows
+    at = features.rows
     m_linear, v_linear = ZERO, ZERO
     if len(m_l) > 0:
-        for j in range(features.indptr[sample], features.indptr[sample + 1]):
+        first, last = entries(features, sample)
+        for j in range(first, last):
             r = np.uint32(at[j])
-            m_linear = plus(m_linear, m_l[r, 0])
-            v_linear = plus(v_linear, v_l[r, 0])
+            m_linear = plus(m_linear, m_l[r])
+            v_linear = plus(v_linear, v_l[r])
     return m_linear, v_linear
 
 
@@ -197,7 +211,7 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
     """`embedding_forward` that leaves the table alone: decay and unseen features are worked out on the way. MODIFIES: m_x, v_x."""
     m_w, v_w, m_l, v_l, last_seen = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance, rows.last_seen
     at, values, fields, keys = features.rows, features.values, features.fields, features.keys
-    first, last = features.indptr[sample], features.indptr[sample + 1]
+    first, last = entries(features, sample)
     half_life, also_mean = forgetting.half_life, forgetting.also_mean
     m_linear, v_linear = ZERO, ZERO
     for j in range(last - first):
@@ -229,17 +243,20 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
 
 
 @inlined
-def embedding_backward(rows, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, bad, rejected):
-    """Update the rows of a sample's features. MODIFIES: rows, rejected (embeddings, linear term), and bad: scratch."""
-    m_l, v_l, last_seen, count = rows.linear_mean, rows.linear_variance, rows.last_seen, rows.count
-    at, values = features.rows, features.values
-    first, last = features.indptr[sample], features.indptr[sample + 1]
-    rejected[0] += update_vectors(rows.mean, rows.variance, at[first:], values[first:], last - first, dm_x, dv_x, power, cap, bad)
+def embedding_backward(rows, m_l, v_l, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, bad, rejected):
+    """Update the rows of a sample's features, (m_l, v_l) being their linear columns.
+
+    MODIFIES: rows, m_l, v_l, rejected (embeddings, linear term), and bad: scratch.
+    """
+    last_seen, count, at, values = rows.last_seen, rows.count, features.rows, features.values
+    first, last = entries(features, sample)
+    n = np.int64(last - first)
+    rejected[0] += update_vectors(rows.mean, rows.variance, at[first:], values[first:], n, dm_x, dv_x, power, cap, bad)
     bad_linear = ZERO
     for j in range(first, last):
         r, x = np.uint32(at[j]), values[j]
         if len(m_l) > 0:
-            m_l[r, 0], v_l[r, 0], no = adf_update(m_l[r, 0], v_l[r, 0], x * dm_linear, x * x * dv_linear, power, cap)
+            m_l[r], v_l[r], no = adf_update(m_l[r], v_l[r], x * dm_linear, x * x * dv_linear, power, cap)
             bad_linear += no
         count[r] += np.uint32(1)
         if not forgets:  # else `forget_rows` keeps this clock

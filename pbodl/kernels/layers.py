@@ -70,9 +70,9 @@ def pack_layers(dense, sizes):
         means, variances = layer_at(packed, sizes, l)
         pack_dense(dense.mean[l], dense.variance[l], sizes[l], sizes[l + 1], means, variances)
         if l > 0:
-            centre = centre_at(packed, sizes, l)
-            for i in range(len(centre)):
-                centre[i] = dense.centre[l, i // BLOCK]
+            centre = centre_at(packed, sizes, l).reshape(sizes[l], BLOCK)
+            for i in range(sizes[l]):
+                centre[i] = dense.centre[l, i]
     return packed
 
 

@@ -28,8 +28,10 @@ from pbodl.kernels.embedding import (
     embedding_backward,
     embedding_forward,
     embedding_preview,
+    entries,
     forget_rows,
     kept_share,
+    linear_columns,
     linear_forward,
 )
 from pbodl.kernels.ffm import ffm_backward, ffm_forward
@@ -264,7 +266,8 @@ def forget_dense(dense, shape, now, forgetting):
 def prefetch_vectors(rows, features, sample):
     """Ask for the embeddings of a sample: most of what its prediction waits for."""
     at, m_w, v_w = features.rows, rows.mean, rows.variance
-    for j in range(features.indptr[sample], features.indptr[sample + 1]):
+    first, last = entries(features, sample)
+    for j in range(first, last):
         r = np.uint32(max(at[j], 0))
         prefetch(m_w, r)
         prefetch(v_w, r)
@@ -275,7 +278,8 @@ def prefetch_rows(rows, features, sample):
     """Ask for all of a sample's rows, which learning writes."""
     at, m_w, v_w, m_l, v_l = features.rows, rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
     last_seen, count = rows.last_seen, rows.count
-    for j in range(features.indptr[sample], features.indptr[sample + 1]):
+    first, last = entries(features, sample)
+    for j in range(first, last):
         r = np.uint32(max(at[j], 0))
         prefetch(m_w, r)
         prefetch(v_w, r)
@@ -294,6 +298,7 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
     dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
     m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
+    m_l, v_l = linear_columns(rows)
     for sample in range(len(clicks)):
         prefetch_rows(rows, features, min(sample + 1, len(clicks) - 1))
         if forgets:
@@ -301,7 +306,7 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
             forget_rows(rows, features, sample, clock[sample], prior, forgetting)
         plain = fm and are_plain(features, indptr[sample], indptr[sample + 1])
         if plain:
-            m_linear, v_linear = linear_forward(rows, features, sample)
+            m_linear, v_linear = linear_forward(m_l, v_l, features, sample)
             operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
         else:
             m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
@@ -317,7 +322,9 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
             operation_backward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
         else:
             operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
-        embedding_backward(rows, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, w.bad_x, rejected)
+        embedding_backward(
+            rows, m_l, v_l, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, w.bad_x, rejected
+        )
 
 
 @inlined
@@ -334,6 +341,7 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
     m_x, v_x = flat(w.m_x), flat(w.v_x)
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
     m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
+    m_l, v_l = linear_columns(rows)
     packed, block = pack_layers(dense, shape.sizes), make_block(shape.sizes, shape.width)
     indptr, fm = features.indptr, shape.op in (FM, GROUP_FM) and forgetting.half_life == 0.0
     for begin in range(0, len(mean), BLOCK):
@@ -343,7 +351,7 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
             sample = begin + s
             prefetch_vectors(rows, features, min(sample + AHEAD, len(mean) - 1))
             if fm and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1])):
-                mean[sample], variance[sample] = linear_forward(rows, features, sample)
+                mean[sample], variance[sample] = linear_forward(m_l, v_l, features, sample)
                 operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
             else:
                 mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
