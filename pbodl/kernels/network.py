@@ -346,12 +346,16 @@ def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, va
     indptr, fm = features.indptr, shape.op in (FM, GROUP_FM) and forgetting.half_life == 0.0
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
-        all_plain = are_plain(features, indptr[begin], indptr[begin + n])
+        all_plain = fm and are_plain(features, indptr[begin], indptr[begin + n])
+        # Linear terms before the embeddings are asked for: they would wait in the same queue.
+        for sample in range(begin, begin + n if all_plain else begin):
+            mean[sample], variance[sample] = linear_forward(m_l, v_l, features, sample)
         for s in range(n):
             sample = begin + s
             prefetch_vectors(rows, features, min(sample + AHEAD, len(mean) - 1))
             if fm and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1])):
-                mean[sample], variance[sample] = linear_forward(m_l, v_l, features, sample)
+                if not all_plain:
+                    mean[sample], variance[sample] = linear_forward(m_l, v_l, features, sample)
                 operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
             else:
                 mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)

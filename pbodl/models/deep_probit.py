@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.arrays import Batch
+from pbodl.data.hashing import wrapping
 from pbodl.data.memory import aligned
 from pbodl.data.scaling import RunningScale
 from pbodl.data.schema import Schema, nearest
@@ -195,7 +196,7 @@ class DeepProbit(Model):
     def _predict(self, batch: Batch) -> Prediction:
         mean, variance = np.empty(len(batch)), np.empty(len(batch))
         features = Features(batch.indptr, self.table.find(batch.keys), batch.keys, self.scale.peek(batch), batch.fields)
-        with np.errstate(over="ignore"):
+        with wrapping():
             network.predict_batch(
                 self.rows(), self.dense, self.shape, features, self.clock, self.row_prior, self.forgetting, mean, variance
             )
