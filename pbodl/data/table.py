@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit, prefetch
 from pbodl.data.hashing import wrapping
-from pbodl.data.memory import aligned
+from pbodl.data.memory import aligned, aligned_copy
+from pbodl.data.spread import Spread, at_once
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import MIX_1
 
@@ -53,6 +54,43 @@ def _find(slots, row_keys, keys, rows):
         while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
             slot = (slot + 1) & mask
         rows[i] = np.int64(slots[slot]) - 1
+
+
+@jit
+def _ask_and_find(slots, row_keys, keys, rows):
+    """As `_find`, by groups of keys: the slots of all are asked for, then the rows in them, so that waiting for memory overlaps.
+
+    MODIFIES: rows.
+    """
+    shift = _shift(slots)
+    first = np.empty(GROUP, np.uint32)
+    for begin in range(0, keys.shape[0], GROUP):
+        end = min(begin + GROUP, keys.shape[0])
+        for i in range(begin, end):
+            first[i - begin] = _first_slot(keys[i], shift)
+            prefetch(slots, first[i - begin])
+        for i in range(begin, end):
+            prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
+        _find(slots, row_keys, keys[begin:end], rows[begin:end])
+
+
+@jit
+def _insert_unseen(slots, row_keys, size, limit, keys, start, stop, rows):
+    """As `_insert`, where `rows` is known but for those that were unseen: -1. MODIFIES: slots, row_keys, rows."""
+    mask, shift = slots.shape[0] - 1, _shift(slots)
+    for i in range(start, stop):
+        if rows[i] < 0:
+            slot = _first_slot(keys[i], shift)
+            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+                slot = (slot + 1) & mask
+            if slots[slot] == 0:
+                if size >= limit:
+                    return i, size
+                row_keys[size] = keys[i]
+                size += 1
+                slots[slot] = size
+            rows[i] = np.int64(slots[slot]) - 1
+    return stop, size
 
 
 @jit
@@ -169,6 +207,7 @@ class Table:
         self.capacity = capacity
         self.time_to_live = time_to_live
         self.size = self.evicted = self.expired = 0
+        self.spread: Spread = at_once  # who works on its rows, where the work is a row's own
         self._keys = np.empty(0, dtype=np.uint64)
         self._field = np.empty(0, dtype=np.uint16)
         self._last_seen = np.empty(0)
@@ -224,12 +263,15 @@ class Table:
         rows = np.empty(len(keys), dtype=np.int32)
         old_size = self.size
         place = 0
+        insert = _insert
+        if self.spread is not at_once:  # several threads find what is there, one enters what is not
+            insert = _insert_unseen
+            with wrapping():
+                self.spread(lambda a, b: _ask_and_find(self._slots, self._keys, keys[a:b], rows[a:b]), len(keys))
         while place < len(keys):
             limit = min(len(self._keys), 3 * len(self._slots) // 4)
             with wrapping():
-                place, self.size = _insert(
-                    self._slots, self._keys, self.size, limit, keys, place, len(keys), rows
-                )
+                place, self.size = insert(self._slots, self._keys, self.size, limit, keys, place, len(keys), rows)
             if place < len(keys):
                 self._grow()
         self._field[old_size : self.size] = 0
@@ -327,7 +369,7 @@ class Table:
         self._field = np.array(state["field"], dtype=np.uint16)
         self._last_seen = np.array(state["last_seen"], dtype=np.float64)
         self._count = np.array(state["count"], dtype=np.uint32)
-        self._columns = {name: _resized(np.asarray(state[name], dtype=np.float32), size, size) for name in self._columns}
+        self._columns = {name: aligned_copy(np.asarray(state[name], dtype=np.float32)) for name in self._columns}
         self.evicted, self.expired = int(state["evicted"]), int(state["expired"])
 
     def _grow(self) -> None:
@@ -341,12 +383,22 @@ class Table:
             self._rebuild(2 * len(self._slots))
 
     def _resize(self, allocated: int) -> None:
-        self._keys = _resized(self._keys, allocated, self.size)
-        self._field = _resized(self._field, allocated, self.size)
-        self._last_seen = _resized(self._last_seen, allocated, self.size)
-        self._count = _resized(self._count, allocated, self.size)
+        self._keys = self._resized(self._keys, allocated)
+        self._field = self._resized(self._field, allocated)
+        self._last_seen = self._resized(self._last_seen, allocated)
+        self._count = self._resized(self._count, allocated)
         for name, array in self._columns.items():
-            self._columns[name] = _resized(array, allocated, self.size)
+            self._columns[name] = self._resized(array, allocated)
+
+    def _resized(self, array: NDArray, allocated: int) -> NDArray:
+        """A copy of the rows with room for `allocated`."""
+        larger = aligned((allocated, *array.shape[1:]), array.dtype)
+
+        def copy(start: int, stop: int) -> None:
+            larger[start:stop] = array[start:stop]
+
+        self.spread(copy, self.size)
+        return larger
 
     def _rebuild(self, slots: int) -> None:
         self._slots = np.zeros(slots, dtype=np.uint32)
@@ -368,10 +420,3 @@ class Table:
 def _slots_for(rows: int) -> int:
     """The power of two of slots that `rows` rows fill to three quarters at most."""
     return max(SMALLEST, 1 << (4 * rows // 3).bit_length())
-
-
-def _resized(array: NDArray, allocated: int, size: int) -> NDArray:
-    """A copy of the first `size` rows with room for `allocated`."""
-    larger = aligned((allocated, *array.shape[1:]), array.dtype)
-    larger[:size] = array[:size]
-    return larger

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.kernels.embedding import RowPrior
+from pbodl.data.hashing import wrapping
+from pbodl.kernels.embedding import RowPrior, Rows
 from pbodl.kernels.prior import exchange_priors, field_evidence
 from pbodl.models.spec import LARGEST, SMALLEST, DeepSpec
 
@@ -64,12 +65,17 @@ def adapt(model: "DeepProbit") -> None:
 
 def evidence(model: "DeepProbit") -> NDArray[np.float64]:
     """What the rows say about the prior variances, (2, fields, weights of a row); that of several parts of a table adds up."""
-    table, prior = model.table, model.row_prior
+    table, rows, prior = model.table, model.rows(), model.row_prior
     fields, width = prior.variance.shape
-    found = np.zeros((2, fields, width + 1))
-    with np.errstate(over="ignore"):
-        field_evidence(model.rows(), table.keys, table.field, prior, found[0], found[1])
-    return found
+    parts = {}
+
+    def gather(start: int, stop: int) -> None:
+        found = parts[start] = np.zeros((2, fields, width + 1))
+        field_evidence(_some(rows, start, stop), table.keys[start:stop], table.field[start:stop], prior, found[0], found[1])
+
+    with wrapping():
+        table.spread(gather, table.size)
+    return np.sum([parts[start] for start in sorted(parts)], axis=0)
 
 
 def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
@@ -88,10 +94,19 @@ def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
 
 def exchange(model: "DeepProbit", prior: RowPrior) -> None:
     """Give all rows this prior in exchange for the one they have."""
-    table, old = model.table, model.row_prior
+    table, rows, old = model.table, model.rows(), model.row_prior
     model.row_prior = prior
-    with np.errstate(over="ignore"):
-        exchange_priors(model.rows(), table.keys, table.field, old, prior)
+
+    def work(start: int, stop: int) -> None:
+        exchange_priors(_some(rows, start, stop), table.keys[start:stop], table.field[start:stop], old, prior)
+
+    with wrapping():
+        table.spread(work, table.size)
+
+
+def _some(rows: Rows, start: int, stop: int) -> Rows:
+    """A range of the rows."""
+    return Rows(*(column[start:stop] for column in rows))
 
 
 def move_centres(model: "DeepProbit") -> None:

@@ -230,8 +230,9 @@ class DeepProbit(Model):
         place = batch.indptr[start] + table.first_places(rows, old_size)
         table.field[old_size:] = batch.fields[place]
         table.last_seen[old_size:] = clock[np.searchsorted(batch.indptr, place, side="right") - 1]
-        with np.errstate(over="ignore"):
-            initialise_rows(self.rows(), table.keys[old_size:], table.field[old_size:], old_size, self.row_prior)
+        all_rows, keys, fields = self.rows(), table.keys[old_size:], table.field[old_size:]
+        with wrapping():
+            table.spread(lambda a, b: initialise_rows(all_rows, keys[a:b], fields[a:b], old_size + a, self.row_prior), len(keys))
 
     def metrics(self) -> dict[str, int]:
         counters = dict(zip(COUNTERS, self.rejected.tolist(), strict=True))

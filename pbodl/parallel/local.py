@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.memory import aligned_copy
+from pbodl.data.spread import Work
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import Features
 from pbodl.kernels.network import Dense, forget_dense, learn_batch
@@ -71,6 +72,14 @@ class Threads:
             self._variance = float(variance[start:stop].mean())
             start = stop
 
+    def spread(self, work: Work, n: int) -> None:
+        """Work on n rows, by all threads if it is worth their while, and else by the one that asks."""
+        if n > STRETCH:
+            edges = np.linspace(0, n, self.schedule.workers + 1).astype(np.int64).tolist()
+            list(self._pool.map(work, edges[:-1], edges[1:]))
+        else:
+            work(0, n)
+
     def _together(self, turn: Round, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, *rest: Any) -> None:
         powers, clock, prior, forgetting, *others, rejected = rest
         active, size = turn
@@ -118,7 +127,7 @@ def learn_with_threads(
         raise InputError("a burn-in in time needs a model whose clock is the schema's time; give it in rows, such as 100k")
     kernel = Threads(workers, merge, burn_in, in_turns)
     kernel.seen = model.rows_learned
-    model.kernel = kernel
+    model.kernel, model.table.spread = kernel, kernel.spread
 
 
 def threads_for(workers: int, merge: str, burn_in: str | None) -> Callable[[Model], None]:

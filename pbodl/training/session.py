@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pbodl.data.memory import keep_freed
 from pbodl.data.readers import LogReader, Position, open_log
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
@@ -43,6 +44,7 @@ def train(
     With `keep_names`, readable names of the features are kept beside their hashes; a run that keeps names goes on to when resumed.
     `prepare` is called with the model before it learns: it may set how it learns. `engine` gives what learns in the model's place.
     """
+    keep_freed()
     run = None
     if resume:
         if not snapshots(out):
