@@ -57,46 +57,9 @@ def _find(slots, row_keys, keys, rows):
 
 
 @jit
-def _ask_and_find(slots, row_keys, keys, rows):
-    """As `_find`, by groups of keys: the slots of all are asked for, then the rows in them, so that waiting for memory overlaps.
-
-    MODIFIES: rows.
-    """
-    shift = _shift(slots)
-    first = np.empty(GROUP, np.uint32)
-    for begin in range(0, keys.shape[0], GROUP):
-        end = min(begin + GROUP, keys.shape[0])
-        for i in range(begin, end):
-            first[i - begin] = _first_slot(keys[i], shift)
-            prefetch(slots, first[i - begin])
-        for i in range(begin, end):
-            prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
-        _find(slots, row_keys, keys[begin:end], rows[begin:end])
-
-
-@jit
-def _insert_unseen(slots, row_keys, size, limit, keys, start, stop, rows):
-    """As `_insert`, where `rows` is known but for those that were unseen: -1. MODIFIES: slots, row_keys, rows."""
-    mask, shift = slots.shape[0] - 1, _shift(slots)
-    for i in range(start, stop):
-        if rows[i] < 0:
-            slot = _first_slot(keys[i], shift)
-            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-                slot = (slot + 1) & mask
-            if slots[slot] == 0:
-                if size >= limit:
-                    return i, size
-                row_keys[size] = keys[i]
-                size += 1
-                slots[slot] = size
-            rows[i] = np.int64(slots[slot]) - 1
-    return stop, size
-
-
-@jit
 def _insert(slots, row_keys, size, limit, keys, start, stop, rows):
-    """Rows of keys[start:stop], unseen keys appended, until `limit` rows. Returns (where it stopped, the new
-    size).
+    """Rows of keys[start:stop] where they are not known (-1), unseen keys appended, until `limit` rows. Returns
+    (where it stopped, the new size).
 
     By groups of keys: the slots of all are asked for, then the rows in them, so that waiting for memory overlaps.
     MODIFIES: slots, row_keys, rows.
@@ -106,11 +69,15 @@ def _insert(slots, row_keys, size, limit, keys, start, stop, rows):
     for begin in range(start, stop, GROUP):
         end = min(begin + GROUP, stop)
         for i in range(begin, end):
-            first[i - begin] = _first_slot(keys[i], shift)
-            prefetch(slots, first[i - begin])
+            if rows[i] < 0:
+                first[i - begin] = _first_slot(keys[i], shift)
+                prefetch(slots, first[i - begin])
         for i in range(begin, end):
-            prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
+            if rows[i] < 0:
+                prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
         for i in range(begin, end):
+            if rows[i] >= 0:
+                continue
             slot = np.int64(first[i - begin])
             while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
                 slot = (slot + 1) & mask
@@ -260,18 +227,18 @@ class Table:
 
         The caller fills the new rows, from the old size on; `field`, `last_seen` and `count` start at 0.
         """
-        rows = np.empty(len(keys), dtype=np.int32)
+        rows = np.full(len(keys), -1, dtype=np.int32)
         old_size = self.size
         place = 0
-        insert = _insert
-        if self.spread is not at_once:  # several threads find what is there, one enters what is not
-            insert = _insert_unseen
+        if self.spread is not at_once:  # several threads find what is there, so that one enters what is not
             with wrapping():
-                self.spread(lambda a, b: _ask_and_find(self._slots, self._keys, keys[a:b], rows[a:b]), len(keys))
+                self.spread(lambda a, b: _find(self._slots, self._keys, keys[a:b], rows[a:b]), len(keys))
         while place < len(keys):
             limit = min(len(self._keys), 3 * len(self._slots) // 4)
             with wrapping():
-                place, self.size = insert(self._slots, self._keys, self.size, limit, keys, place, len(keys), rows)
+                place, self.size = _insert(
+                    self._slots, self._keys, self.size, limit, keys, place, len(keys), rows
+                )
             if place < len(keys):
                 self._grow()
         self._field[old_size : self.size] = 0

@@ -1,5 +1,7 @@
 """The table against a dict, with keys that are made to collide."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,10 +30,19 @@ def fill(table: Table, ref: NaiveTable, old_size: int, clock: float) -> None:
         ref.rows[int(table.keys[row])] = [stamp, clock]
 
 
+def in_parts(work, n):
+    """A spread as threads make it, the last part first."""
+    edges = [0, n // 3, n // 2, n]
+    for start, stop in reversed(list(pairwise(edges))):
+        work(start, stop)
+
+
 class TableMachine(RuleBasedStateMachine):
-    @initialize(capacity=st.one_of(st.none(), st.integers(5, 60)))
-    def start(self, capacity):
+    @initialize(capacity=st.one_of(st.none(), st.integers(5, 60)), shared=st.booleans())
+    def start(self, capacity, shared):
         self.comp = Table({"mean": 2, "linear": 1}, capacity=capacity)
+        if shared:
+            self.comp.spread = in_parts
         self.ref = NaiveTable(capacity)
         self.clock = 0.0
 

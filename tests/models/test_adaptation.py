@@ -186,3 +186,14 @@ def test_inspection_shows_the_prior_in_force():
     parts = weights_of(model).parts
     np.testing.assert_allclose(parts["embedding"].prior, np.repeat(embedding, model.spec.dim, axis=1), rtol=1e-5)
     np.testing.assert_allclose(parts["linear"].prior[:, 0], linear, rtol=1e-5)
+
+
+def test_work_in_parts_is_the_work_at_once():
+    ref, comp = make(), make()
+    comp.table.spread = lambda work, n: [work(start, min(start + 7, n)) for start in range(0, n, 7)]
+    for model in (ref, comp):
+        model.learn(LOG[:130])
+    # The sums are taken in another order: the last digits of a prior may differ.
+    for name, array in comp.state().items():
+        np.testing.assert_allclose(array, ref.state()[name], rtol=2e-5, atol=1e-6, err_msg=name)
+    assert not np.array_equal(in_force(comp)[0], in_force(make())[0])
