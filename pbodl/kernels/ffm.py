@@ -16,7 +16,7 @@ from pbodl.kernels.normal import TWO, ZERO
 
 @inlined
 def ffm_forward(m_x, v_x, n, groups, mode, members, counts, m_p, v_p, sums, m_z, v_z):
-    """Moments of z_0; groups[j] is the group of feature j. MODIFIES: m_z, v_z (zeroed by the caller); for backward: members
+    """Moments of z_0; groups[j] is the group of feature j. MODIFIES: m_z, v_z; for backward: members
     (G, n), counts (G,), m_p and v_p (G, G, K), sums (G, 3, K)."""
     n_groups, dim = m_x.shape[1], m_x.shape[2]
     for f in range(n_groups):
@@ -34,7 +34,7 @@ def ffm_forward(m_x, v_x, n, groups, mode, members, counts, m_p, v_p, sums, m_z,
                 m_p[f, g, k] += m_x[j, g, k]
                 v_p[f, g, k] += v_x[j, g, k]
     for f in range(n_groups):
-        fm_forward(m_x, v_x, members[f], counts[f], f, mode, sums[f], m_z, v_z)
+        fm_forward(m_x, v_x, members[f], counts[f], f, mode, f > 0, sums[f], m_z, v_z)
         for g in range(f + 1, n_groups):
             for k in range(dim):
                 m, v = m_p[f, g, k], v_p[f, g, k]

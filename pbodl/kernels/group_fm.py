@@ -18,7 +18,7 @@ from pbodl.kernels.normal import ZERO
 def group_fm_forward(m_x, v_x, at, n, groups, mode, members, m_p, v_p, sums, m_z, v_z):
     """Moments of z_0; feature j is m_x[at[j]], of group groups[j]; members counts 0, 1, 2, ...
 
-    MODIFIES: m_z, v_z (zeroed by the caller); for backward: m_p and v_p (G, 1, K), sums (3, K).
+    MODIFIES: m_z, v_z; for backward: m_p and v_p (G, 1, K), sums (3, K).
     """
     n_groups, dim = m_p.shape[0], m_x.shape[2]
     for g in range(n_groups):
@@ -31,7 +31,7 @@ def group_fm_forward(m_x, v_x, at, n, groups, mode, members, m_p, v_p, sums, m_z
             g = groups[begin]
             add_features(m_x, v_x, at, begin, j, m_p[g, 0], v_p[g, 0])
             begin = j
-    fm_forward(m_p, v_p, members, n_groups, 0, mode, sums, m_z, v_z)
+    fm_forward(m_p, v_p, members, n_groups, 0, mode, False, sums, m_z, v_z)
 
 
 @kernel

@@ -68,28 +68,38 @@ def sum_backward(n, dm_z, dv_z, dm_x, dv_x):
             dv_x[j, 0, k] = dv_z[k]
 
 
-@kernel
-def fm_forward(m_x, v_x, members, n, g, mode, sums, m_z, v_z):
-    """Add the FM of n member features to z_0. MODIFIES: m_z, v_z; and for backward: sums (3, K), with S, V, T (as printed: Q)."""
+@inlined
+def fm_forward(m_x, v_x, members, n, g, mode, more, sums, m_z, v_z):
+    """z_0 of the FM of n member features, or `more` of it. MODIFIES: m_z, v_z; and for backward: sums (3, K), with S, V, T (as
+    printed: Q)."""
     if m_x.shape[2] == USUAL:
-        usual_forward(m_x, v_x, members, n, g, mode, sums[0], sums[1], sums[2], m_z, v_z)
+        usual_forward(m_x, v_x, members, n, g, mode, more, sums[0], sums[1], sums[2], m_z, v_z)
     else:
-        any_forward(m_x, v_x, members, n, g, m_x.shape[2], mode, sums[0], sums[1], sums[2], m_z, v_z)
+        any_forward(m_x, v_x, members, n, g, m_x.shape[2], mode, more, sums[0], sums[1], sums[2], m_z, v_z)
 
 
 @kernel
-def usual_forward(m_x, v_x, members, n, g, mode, total, spread, third, m_z, v_z):
+def usual_forward(m_x, v_x, members, n, g, mode, more, total, spread, third, m_z, v_z):
     """The usual dimension apart: with the constant in sight the compiler keeps the sums in registers. MODIFIES: as `fm_forward`."""
-    any_forward(m_x, v_x, members, n, g, USUAL, mode, total, spread, third, m_z, v_z)
+    any_forward(m_x, v_x, members, n, g, USUAL, mode, more, total, spread, third, m_z, v_z)
 
 
 @inlined
-def any_forward(m_x, v_x, members, n, g, dim, mode, total, spread, third, m_z, v_z):
-    """As `fm_forward`, with the three rows of sums apart. The features join one by one: each meets those before it."""
+def clear(sums, dim):
+    """One array at a time: of several the compiler would set number by number what is read as vectors. MODIFIES: sums."""
     for k in range(dim):
-        total[k] = ZERO
-        spread[k] = ZERO
-        third[k] = ZERO
+        sums[k] = ZERO
+
+
+@inlined
+def any_forward(m_x, v_x, members, n, g, dim, mode, more, total, spread, third, m_z, v_z):
+    """As `fm_forward`, with the three rows of sums apart. The features join one by one: each meets those before it."""
+    clear(total, dim)
+    clear(spread, dim)
+    clear(third, dim)
+    if not more:
+        clear(m_z, dim)
+        clear(v_z, dim)
     if mode == EXACT:
         for j in range(n):
             i = np.uint32(members[j])  # unsigned: never counted from the end

@@ -157,15 +157,16 @@ def operation_forward(shape, features, sample, m_x, v_x, at, w):
     first = features.indptr[sample]
     n = features.indptr[sample + 1] - first
     m_z, v_z = w.m_z[0], w.v_z[0]
-    for i in range(shape.width):
-        m_z[i] = ZERO
-        v_z[i] = ZERO
+    if shape.op in (CONCAT, SUM):
+        for i in range(shape.width):
+            m_z[i] = ZERO
+            v_z[i] = ZERO
     if shape.op == CONCAT:
         concat_forward(m_x, v_x, n, features.fields, first, m_z, v_z)
     elif shape.op == SUM:
         sum_forward(m_x, v_x, n, m_z, v_z)
     elif shape.op == FM:
-        fm_forward(m_x, v_x, at, n, 0, shape.mode, w.sums[0], m_z, v_z)
+        fm_forward(m_x, v_x, at, n, 0, shape.mode, False, w.sums[0], m_z, v_z)
     else:
         for j in range(n):
             w.groups[j] = shape.group_of_field[features.fields[first + j]]

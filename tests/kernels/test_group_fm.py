@@ -73,7 +73,7 @@ def test_backward_equals_differences(groups, mode):
 def test_with_one_feature_to_a_group_it_is_fm(mode):
     m_x, v_x = vectors(4, 5, 3)
     ref, sums = (np.zeros(3, F32), np.zeros(3, F32)), np.zeros((3, 3), F32)
-    fm_forward(m_x, v_x, np.arange(5), 5, 0, MODES[mode], sums, *ref)
+    fm_forward(m_x, v_x, np.arange(5), 5, 0, MODES[mode], False, sums, *ref)
     m_z, v_z, _ = comp_forward(m_x, v_x, range(5), mode, n_groups=5)
     np.testing.assert_array_equal((m_z, v_z), ref)
 

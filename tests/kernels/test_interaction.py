@@ -33,7 +33,7 @@ def comp_forward(op, m_x, v_x, mode="exact", fields=FIELDS):
     if op == "sum":
         interaction.sum_forward(m_x, v_x, n, m_z, v_z)
     else:
-        interaction.fm_forward(m_x, v_x, np.arange(n), n, 0, MODES[mode], sums, m_z, v_z)
+        interaction.fm_forward(m_x, v_x, np.arange(n), n, 0, MODES[mode], False, sums, m_z, v_z)
     return m_z[:dim], v_z[:dim], sums
 
 
