@@ -265,11 +265,11 @@ def forget_dense(dense, shape, now, forgetting):
 
 @inlined
 def prefetch_vectors(rows, features, sample):
-    """Ask for the embeddings of a sample: most of what its prediction waits for."""
+    """Ask for the embeddings of a sample: most of what its prediction waits for. To ask for what is not there does no harm."""
     at, m_w, v_w = features.rows, rows.mean, rows.variance
     first, last = entries(features, sample)
     for j in range(first, last):
-        r = np.uint32(max(at[j], 0))
+        r = np.uint32(at[j])
         prefetch(m_w, r)
         prefetch(v_w, r)
 
@@ -281,7 +281,7 @@ def prefetch_rows(rows, features, sample):
     last_seen, count = rows.last_seen, rows.count
     first, last = entries(features, sample)
     for j in range(first, last):
-        r = np.uint32(max(at[j], 0))
+        r = np.uint32(at[j])
         prefetch(m_w, r)
         prefetch(v_w, r)
         prefetch(m_l, r)
