@@ -14,7 +14,7 @@ J and G of `normal`, the same quantities are, without cancellation:
 
 import numpy as np
 
-from pbodl._jit import kernel
+from pbodl._jit import inlined, kernel
 from pbodl.kernels.normal import FARTHEST, HALF, ONE, TWO, ZERO, density, excess
 
 SMALLEST_VARIANCE = np.float32(1e-30)
@@ -22,20 +22,28 @@ SMALLEST_VARIANCE = np.float32(1e-30)
 NEGLIGIBLE = np.float32(1e-15)
 
 
+@inlined
+def shape_in_short_loops(m_a, v_a, n, inverse, x, phi, g):
+    """1/s, x = |α|, φ and G of n Gaussians; the steps of short loops overlap in the processor better than those of a long one.
+
+    MODIFIES: inverse, x, phi, g.
+    """
+    for i in range(n):
+        inverse[i] = ONE / np.sqrt(max(v_a[i], SMALLEST_VARIANCE))
+        x[i] = min(abs(m_a[i]) * inverse[i], FARTHEST)
+    for i in range(n):
+        phi[i] = density(x[i])
+    for i in range(n):
+        g[i] = excess(x[i])
+
+
 @kernel
 def relu_forward(m_a, v_a, n, m_z, v_z, above, below, ratio):
     """Moments of n rectified Gaussians. MODIFIES: m_z, v_z; and for backward: above = Φ, below = 1-Φ, ratio = φ/s.
 
-    In short loops, whose steps overlap in the processor better than those of a long one; on the way `above` holds x, `below` φ,
-    `ratio` G, and `v_z` 1/s.
+    On the way `above` holds x, `below` φ, `ratio` G, and `v_z` 1/s.
     """
-    for i in range(n):
-        v_z[i] = ONE / np.sqrt(max(v_a[i], SMALLEST_VARIANCE))
-        above[i] = min(abs(m_a[i]) * v_z[i], FARTHEST)
-    for i in range(n):
-        below[i] = density(above[i])
-    for i in range(n):
-        ratio[i] = excess(above[i])
+    shape_in_short_loops(m_a, v_a, n, v_z, above, below, ratio)
     for i in range(n):
         x, phi, g, v, inverse = above[i], below[i], ratio[i], max(v_a[i], SMALLEST_VARIANCE), v_z[i]
         scale = ONE / (ONE + x * x)
@@ -55,15 +63,9 @@ def relu_moments(m_a, v_a, centre, n, m_z, v_z, r_z, x, phi, g):
     """`relu_forward` where no backward follows, the means counted from `centre`. MODIFIES: m_z, v_z, r_z = m_z²; and x, phi and g,
     which are scratch.
 
-    In short loops, whose steps overlap in the processor better than those of a long one; on the way `v_z` holds 1/s.
+    On the way `v_z` holds 1/s.
     """
-    for i in range(n):
-        v_z[i] = ONE / np.sqrt(max(v_a[i], SMALLEST_VARIANCE))
-        x[i] = min(abs(m_a[i]) * v_z[i], FARTHEST)
-    for i in range(n):
-        phi[i] = density(x[i])
-    for i in range(n):
-        g[i] = excess(x[i])
+    shape_in_short_loops(m_a, v_a, n, v_z, x, phi, g)
     for i in range(n):
         v = max(v_a[i], SMALLEST_VARIANCE)
         phi_j = phi[i] * (ONE - x[i] * g[i]) / (ONE + x[i] * x[i])
