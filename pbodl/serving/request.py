@@ -12,13 +12,12 @@ Letters: K the dimension, G the vectors of a feature (1 but for FFM), C the clas
 each vector side by side, then those of the linear weight, so that all of a feature is one visit to memory.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit, kernel, prefetch
+from pbodl.data.memory import aligned
 from pbodl.kernels.adf import decay
 from pbodl.kernels.dense import BLOCK
 from pbodl.kernels.embedding import kept_share, means_decay, standard_draw
@@ -28,7 +27,6 @@ from pbodl.kernels.normal import ONE, TWO, ZERO
 from pbodl.serving.click_moments import click_moments
 
 UNSEEN, EMPTY = -1, -2
-LINE = 16  # numbers in a line of the processor's cache
 AHEAD = 6  # candidates whose sums are asked for while others meet
 
 
@@ -71,15 +69,9 @@ def room_for(n: int, operation: Operation) -> Sums:
     """Room for the sums of n samples."""
     classes, vectors, dim = int(operation.classes), int(operation.vectors), int(operation.dim)
     kept = 3 if operation.op in (FM, FFM) else 0
-    return Sums(_aligned(n, classes, vectors, 2, dim), _aligned(n, classes, kept, dim), _aligned(n, 2))
-
-
-def _aligned(*shape: int) -> NDArray[np.float32]:
-    """An array that begins where a line of the processor's cache does; of what is never written the system keeps no memory."""
-    size = math.prod(shape)
-    room = np.empty(size + LINE, np.float32)
-    first = -room.ctypes.data % (4 * LINE) // 4
-    return room[first : first + size].reshape(shape)
+    # Of what is never written the system keeps no memory.
+    shapes = (n, classes, vectors, 2, dim), (n, classes, kept, dim), (n, 2)
+    return Sums(*(aligned(shape, np.float32) for shape in shapes))
 
 
 @inlined
