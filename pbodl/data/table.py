@@ -45,39 +45,43 @@ def _first_slot(key, shift):
     return np.int64((key * MIX_1) >> shift)
 
 
+@inlined
+def _ask(slots, row_keys, shift, keys, begin, end, first):
+    """Ask for the slots of keys[begin:end], then for the rows in them, so that waiting for memory overlaps. MODIFIES: first."""
+    for i in range(begin, end):
+        first[i - begin] = _first_slot(keys[i], shift)
+        prefetch(slots, first[i - begin])
+    for i in range(begin, end):
+        prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
+
+
 @jit
 def _find(slots, row_keys, keys, rows):
     """MODIFIES: rows."""
     mask, shift = slots.shape[0] - 1, _shift(slots)
-    for i in range(keys.shape[0]):
-        slot = _first_slot(keys[i], shift)
-        while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-            slot = (slot + 1) & mask
-        rows[i] = np.int64(slots[slot]) - 1
+    first = np.empty(GROUP, np.uint32)
+    for begin in range(0, keys.shape[0], GROUP):
+        end = min(begin + GROUP, keys.shape[0])
+        _ask(slots, row_keys, shift, keys, begin, end, first)
+        for i in range(begin, end):
+            slot = np.int64(first[i - begin])
+            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+                slot = (slot + 1) & mask
+            rows[i] = np.int64(slots[slot]) - 1
 
 
 @jit
-def _insert(slots, row_keys, size, limit, keys, start, stop, rows):
-    """Rows of keys[start:stop] where they are not known (-1), unseen keys appended, until `limit` rows. Returns
-    (where it stopped, the new size).
+def _insert(slots, row_keys, size, limit, keys, start, rows):
+    """Rows of keys[start:], unseen keys appended, until `limit` rows. Returns (where it stopped, the new size).
 
-    By groups of keys: the slots of all are asked for, then the rows in them, so that waiting for memory overlaps.
     MODIFIES: slots, row_keys, rows.
     """
     mask, shift = slots.shape[0] - 1, _shift(slots)
     first = np.empty(GROUP, np.uint32)
-    for begin in range(start, stop, GROUP):
-        end = min(begin + GROUP, stop)
+    for begin in range(start, keys.shape[0], GROUP):
+        end = min(begin + GROUP, keys.shape[0])
+        _ask(slots, row_keys, shift, keys, begin, end, first)
         for i in range(begin, end):
-            if rows[i] < 0:
-                first[i - begin] = _first_slot(keys[i], shift)
-                prefetch(slots, first[i - begin])
-        for i in range(begin, end):
-            if rows[i] < 0:
-                prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
-        for i in range(begin, end):
-            if rows[i] >= 0:
-                continue
             slot = np.int64(first[i - begin])
             while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
                 slot = (slot + 1) & mask
@@ -88,7 +92,7 @@ def _insert(slots, row_keys, size, limit, keys, start, stop, rows):
                 size += 1
                 slots[slot] = size
             rows[i] = np.int64(slots[slot]) - 1
-    return stop, size
+    return keys.shape[0], size
 
 
 @jit
@@ -162,13 +166,9 @@ class Table:
     [1, -1]
     """
 
-    def __init__(
-        self, columns: Mapping[str, int], capacity: int | None = None, time_to_live: float | None = None
-    ) -> None:
+    def __init__(self, columns: Mapping[str, int], capacity: int | None = None, time_to_live: float | None = None) -> None:
         if capacity is not None and capacity < 1:
-            raise InputError(
-                f"capacity is {capacity}; it must be at least 1, or None for a table without bound"
-            )
+            raise InputError(f"capacity is {capacity}; it must be at least 1, or None for a table without bound")
         if time_to_live is not None and not time_to_live > 0:
             raise InputError(f"time_to_live is {time_to_live}; it must be above 0, or None to keep every row")
         self.capacity = capacity
@@ -209,6 +209,13 @@ class Table:
         """A column, [size, width]: a view, to be asked for again after rows were added or dropped."""
         return self._columns[name][: self.size]
 
+    def arrays(self, spare: int) -> dict[str, NDArray]:
+        """All that learning changes, by name, with `spare` rows behind the last one that are nobody's, and keep nothing."""
+        if self.size + spare > len(self._keys):
+            self._resize(self._larger() + spare)
+        arrays: dict[str, NDArray] = {"last_seen": self._last_seen, "count": self._count, **self._columns}
+        return {name: array[: self.size + spare] for name, array in arrays.items()}
+
     @property
     def nbytes(self) -> int:
         """The memory of all arrays, the index and the slack for growth included."""
@@ -227,18 +234,23 @@ class Table:
 
         The caller fills the new rows, from the old size on; `field`, `last_seen` and `count` start at 0.
         """
-        rows = np.full(len(keys), -1, dtype=np.int32)
+        if self.spread is at_once:
+            return self._insert(keys)
+        rows = np.empty(len(keys), dtype=np.int32)
+        with wrapping():  # several threads find what is there, so that one enters what is not
+            self.spread(lambda a, b: _find(self._slots, self._keys, keys[a:b], rows[a:b]), len(keys))
+        unseen = np.flatnonzero(rows < 0)
+        rows[unseen] = self._insert(keys[unseen])
+        return rows
+
+    def _insert(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+        rows = np.empty(len(keys), dtype=np.int32)
         old_size = self.size
         place = 0
-        if self.spread is not at_once:  # several threads find what is there, so that one enters what is not
-            with wrapping():
-                self.spread(lambda a, b: _find(self._slots, self._keys, keys[a:b], rows[a:b]), len(keys))
         while place < len(keys):
             limit = min(len(self._keys), 3 * len(self._slots) // 4)
             with wrapping():
-                place, self.size = _insert(
-                    self._slots, self._keys, self.size, limit, keys, place, len(keys), rows
-                )
+                place, self.size = _insert(self._slots, self._keys, self.size, limit, keys, place, rows)
             if place < len(keys):
                 self._grow()
         self._field[old_size : self.size] = 0
@@ -252,9 +264,7 @@ class Table:
         _first_places(rows, old_size, places)
         return places
 
-    def insert_samples(
-        self, keys: NDArray[np.uint64], indptr: NDArray[np.int64], start: int
-    ) -> tuple[NDArray[np.int32], int]:
+    def insert_samples(self, keys: NDArray[np.uint64], indptr: NDArray[np.int64], start: int) -> tuple[NDArray[np.int32], int]:
         """As `insert`, for whole samples from `start` on: the rows of samples start to stop, and stop.
 
         It stops before the first sample that would take the table past its capacity; the caller then evicts,
@@ -315,17 +325,13 @@ class Table:
         """Become the table whose `state()` this is; all of it is checked before anything changes."""
         names = {*STATE, *self._columns}
         if set(state) != names:
-            raise InputError(
-                f"a table's state holds {', '.join(sorted(names))}; this one {', '.join(sorted(state))}"
-            )
+            raise InputError(f"a table's state holds {', '.join(sorted(names))}; this one {', '.join(sorted(state))}")
         size = len(state["keys"])
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(STATE, (size,)) | {"evicted": (), "expired": ()}
         shapes.update({name: (size, array.shape[1]) for name, array in self._columns.items()})
         for name, shape in shapes.items():
             if np.shape(state[name]) != shape:
-                raise InputError(
-                    f"the state's {name!r} has shape {np.shape(state[name])}; this table needs {shape}"
-                )
+                raise InputError(f"the state's {name!r} has shape {np.shape(state[name])}; this table needs {shape}")
         keys = np.array(state["keys"], dtype=np.uint64)
         slots = np.zeros(_slots_for(size), dtype=np.uint32)
         with wrapping():
@@ -342,12 +348,14 @@ class Table:
     def _grow(self) -> None:
         """Room for at least one row more, in the arrays and in the index."""
         if self.size == len(self._keys):
-            allocated = max(SMALLEST, self.size + (self.size // 2 if self.size < LARGE else self.size // 4))
-            if self.capacity is not None:
-                allocated = min(allocated, max(self.capacity, self.size + 1))
-            self._resize(allocated)
+            self._resize(self._larger())
         if self.size == 3 * len(self._slots) // 4:
             self._rebuild(2 * len(self._slots))
+
+    def _larger(self) -> int:
+        """How many rows to have room for, when there are to be more than now."""
+        larger = max(SMALLEST, self.size + (self.size // 2 if self.size < LARGE else self.size // 4))
+        return larger if self.capacity is None else min(larger, max(self.capacity, self.size + 1))
 
     def _resize(self, allocated: int) -> None:
         self._keys = self._resized(self._keys, allocated)

@@ -107,8 +107,9 @@ def initialise_rows(rows, keys, fields, start, prior):
 
 @inlined
 def kept_share(elapsed, half_life):
-    """The share of the likelihood's part that is left after `elapsed`: 2^(-elapsed/half_life), and all of it for a while."""
-    return np.float32(2.0 ** (-elapsed / half_life)) if elapsed > SMALLEST_FORGETTING * half_life else ONE
+    """The share of the likelihood's part that is left after `elapsed`: 2^(-elapsed/half_life); all of it for a while, and all of it
+    for ever without a half-life (0)."""
+    return np.float32(2.0 ** (-elapsed / half_life)) if half_life > 0.0 and elapsed > SMALLEST_FORGETTING * half_life else ONE
 
 
 @inlined

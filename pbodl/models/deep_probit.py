@@ -149,16 +149,17 @@ class DeepProbit(Model):
         self.dense = _initial_dense(sizes, spec)
         self.rejected = np.zeros(3, np.int64)
         self.kernel: Callable[..., Any] = network.learn_batch  # or one of the same arguments: threads, several passes
+        self.spare = 0  # rows that the kernel wants behind the last one, for copies
 
-    def rows(self) -> Rows:
-        """The table's arrays, as the kernels take them; views, valid until the table changes."""
-        table = self.table
+    def rows(self, spare: int = 0) -> Rows:
+        """The table's arrays, as the kernels take them, and `spare` rows of nobody's; views, valid until the table changes."""
+        arrays = self.table.arrays(spare)
         # To the kernels a column of no rows means no linear term: that of an empty table gets a row that nothing points to.
         stand_in = np.zeros((int(self.spec.linear), 1), F32)
         linear = (stand_in, stand_in)
-        if self.spec.linear and table.size:
-            linear = (table.column("linear_mean"), table.column("linear_variance"))
-        return Rows(table.column("mean"), table.column("variance"), *linear, table.last_seen, table.count)
+        if self.spec.linear and self.table.size:
+            linear = (arrays["linear_mean"], arrays["linear_variance"])
+        return Rows(arrays["mean"], arrays["variance"], *linear, arrays["last_seen"], arrays["count"])
 
     def _learn(self, batch: Batch) -> NDArray[np.float64]:
         n = len(batch)
@@ -183,7 +184,7 @@ class DeepProbit(Model):
             )
             assert batch.clicks is not None
             self.kernel(
-                self.rows(), self.dense, self.shape, features, batch.clicks[start:stop], batch.weights[start:stop],
+                self.rows(self.spare), self.dense, self.shape, features, batch.clicks[start:stop], batch.weights[start:stop],
                 clock[start:stop], self.row_prior, self.forgetting, F32(self.spec.step_cap or 0.0),
                 mean[start:stop], variance[start:stop], self.rejected,
             )  # fmt: skip
@@ -220,9 +221,7 @@ class DeepProbit(Model):
             self.clock = self.dense.last_seen[0] = float(times[0])
         return np.maximum.accumulate(np.maximum(times, self.clock))
 
-    def _initialise(
-        self, old_size: int, rows: NDArray[np.int32], batch: Batch, start: int, clock: NDArray[np.float64]
-    ) -> None:
+    def _initialise(self, old_size: int, rows: NDArray[np.int32], batch: Batch, start: int, clock: NDArray[np.float64]) -> None:
         """Give the rows from `old_size` on their initial means and variances, at the clock of the sample that brought them."""
         table = self.table
         if table.size == old_size:

@@ -1,8 +1,8 @@
 """Several threads of one process train one model: `pbodl train --workers N`.
 
 Here the server's memory is the model's own, so nothing is pulled or pushed: the kernels release the interpreter's lock, the rows of
-features are shared, and the dense weights are merged after every block of samples (`kernels.threads`). With one worker it is the
-ordinary kernel.
+features are shared, but for copies of the most frequent; these, and the dense weights, are merged after every block of samples
+(`kernels.threads`). With one worker it is the ordinary kernel.
 """
 
 from collections.abc import Callable
@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.memory import aligned_copy
 from pbodl.data.spread import Work
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import Features
-from pbodl.kernels.network import Dense, forget_dense, learn_batch
-from pbodl.kernels.threads import gather_dense, learn_blocks
+from pbodl.kernels.network import learn_batch
+from pbodl.kernels.threads import learn_blocks
 from pbodl.models.clock import Duration, parse_duration
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.parallel.merge import DEFAULT, check_merge
+from pbodl.parallel.copies import ROOM, Copies
+from pbodl.parallel.frequent import frequent_rows
+from pbodl.parallel.merge import DEFAULT, check_merge, fair_shares
 from pbodl.parallel.schedule import Round, Schedule
 
 BLOCK = 256  # samples between two looks at the others' dense weights, once the ramp has come to its end
@@ -33,7 +34,7 @@ class Threads:
     """The kernel of a model that learns with several threads.
 
     workers   threads that learn, once the ramp has come to its end (`schedule`)
-    merge     "add" sums the threads' updates of the dense weights; else their means are averaged
+    merge     "add" sums the threads' updates of the dense weights and of frequent rows; else the steps of their means are shared
     burn_in   what is learned by one thread first, in rows or in time
     in_turns  take the threads' blocks one after the other, in the log's order: slow, and the same every time
 
@@ -83,25 +84,15 @@ class Threads:
     def _together(self, turn: Round, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, *rest: Any) -> None:
         powers, clock, prior, forgetting, *others, rejected = rest
         active, size = turn
-        forget_dense(dense, shape, clock[0], forgetting)
-        base = np.stack([1.0 / dense.variance.astype(np.float64)] * 2)
-        base[1] *= dense.mean
-        deltas = np.zeros((active, *base.shape))
-        # A copy that was last seen at the end of time does not decay: the weights themselves did, once.
-        copies = [
-            Dense(
-                aligned_copy(dense.mean), aligned_copy(dense.variance), np.full(1, np.inf), dense.prior_variance, dense.centre,
-                np.zeros_like(dense.total),
-            )
-            for _ in range(active)
-        ]  # fmt: skip
+        copied, often = frequent_rows(features)
+        shares = self._shares(turn, often, features)
+        copies = Copies(active, rows, dense, shape, copied, prior, clock[0], forgetting, shares)
         counts = np.zeros((active, 2 * LINE), np.int64)[:, : len(rejected)]
-        share = 1.0 if self.merge == "add" else 1.0 / active
 
         def work(thread: int, taken: NDArray[np.int64], blocks: int) -> None:
             learn_blocks(
-                taken, blocks, size, thread, share, base, deltas, rows, copies[thread], shape, features, clicks, powers, clock,
-                prior, forgetting, *others, counts[thread],
+                taken, blocks, size, thread, *copies.of(thread), shape, features, clicks, powers, clock, prior, forgetting, *others,
+                counts[thread],
             )  # fmt: skip
 
         blocks = -(-len(clicks) // size)
@@ -110,9 +101,16 @@ class Threads:
                 work(block % active, np.array([block]), block + 1)
         else:
             list(self._pool.map(work, range(active), [np.zeros(1, np.int64)] * active, [blocks] * active))
-        gather_dense(base, deltas, shape, dense.prior_variance, dense.mean, dense.variance)
-        dense.total[:] += np.sum([copy.total for copy in copies], axis=0)
+        copies.bring_back()
         rejected += counts.sum(axis=0)
+
+    def _shares(self, turn: Round, often: NDArray[np.float64], features: Features) -> tuple[float, NDArray[np.float64]]:
+        """How much of a step of the mean counts: of the dense weights, and of rows that so many of the samples have."""
+        if self.merge == "add":
+            return 1.0, np.ones(len(often))
+        of_a_sample = (features.indptr[-1] - features.indptr[0]) / (len(features.indptr) - 1)
+        shares = fair_shares(*turn, np.zeros(len(often), np.int32), often, of_a_sample, self._variance)
+        return shares.dense_mean, shares.mean
 
 
 def learn_with_threads(
@@ -127,7 +125,7 @@ def learn_with_threads(
         raise InputError("a burn-in in time needs a model whose clock is the schema's time; give it in rows, such as 100k")
     kernel = Threads(workers, merge, burn_in, in_turns)
     kernel.seen = model.rows_learned
-    model.kernel, model.table.spread = kernel, kernel.spread
+    model.kernel, model.table.spread, model.spare = kernel, kernel.spread, workers * ROOM
 
 
 def threads_for(workers: int, merge: str, burn_in: str | None) -> Callable[[Model], None]:

@@ -31,6 +31,44 @@ def test_turns_are_the_same_every_time():
     assert differing(results[0][1], results[1][1]) == []
 
 
+def test_turns_that_add_are_sequential_training_bit_for_bit():
+    # Each block begins with all that the others added, so that nothing but the arithmetic of copies and deltas is left to differ.
+    batch = market_log(20_000)
+    ref, comp = fm(**OPTIONS), fm(**OPTIONS)
+    learn_with_threads(comp, 2, "add", in_turns=True)
+    starts = range(0, 20_000, 7000)
+    got, want = ([model.learn(batch.rows(start, start + 7000)) for start in starts] for model in (comp, ref))
+    np.testing.assert_array_equal(np.concatenate(got), np.concatenate(want))
+    assert differing(ref, comp) == []
+
+
+def test_copies_of_rows_decay_as_the_rows_do():
+    batch = market_log(20_000)
+    models = [pbodl.FMMLP(PLAIN, dim=2, hidden=(4,), half_life="5k rows", adapt_prior=False) for _ in range(2)]
+    learn_with_threads(models[1], 2, "add", in_turns=True)
+    for start in range(0, 20_000, 500):
+        want, got = (model.learn(batch.rows(start, start + 500)) for model in models)
+    # A batch decays at its start, not sample by sample.
+    np.testing.assert_allclose(got, want, atol=0.01)
+    ref, comp = (model.table for model in models)
+    np.testing.assert_array_equal(comp.count, ref.count)
+    np.testing.assert_allclose(comp.last_seen, ref.last_seen, atol=500.0)
+    frequent = ref.count > 1000
+    assert frequent.sum() > 10
+    variances = (table.column("linear_variance")[frequent] for table in (comp, ref))
+    np.testing.assert_allclose(*variances, rtol=0.1)
+
+
+def test_without_a_half_life_nothing_decays():
+    model = fm()
+    learn_with_threads(model, 2, in_turns=True)
+    batch = market_log(20_000)
+    model.learn(batch.rows(0, 16_000))
+    before = model.dense.variance.copy()
+    model.learn(batch.rows(16_000, 16_002))
+    np.testing.assert_allclose(model.dense.variance, before, rtol=0.02)
+
+
 @pytest.mark.parametrize("merge", ["shared", "add"])
 @pytest.mark.parametrize("workers", [2, 8])
 def test_turns_are_as_good_as_sequential(workers, merge):
