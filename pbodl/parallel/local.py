@@ -51,6 +51,7 @@ class Threads:
         self.schedule, self.merge, self.in_turns = Schedule(workers, BLOCK, burn_in), check_merge(merge), in_turns
         self.seen = 0  # rows learned
         self._variance = 0.0  # predictive, of the last stretch
+        self._prior: Any = None  # of the last call
         self._pool = ThreadPoolExecutor(workers, "pbodl-worker")
 
     def __call__(
@@ -58,6 +59,9 @@ class Threads:
         cap: Any, mean: Any, variance: Any, rejected: Any,
     ) -> None:  # fmt: skip
         """As `network.learn_batch`."""
+        if prior is not self._prior:
+            self.schedule.start_anew()
+            self._prior = prior
         start = 0
         while start < len(clicks):
             turn = self.schedule.next(self.seen, clock[start], self._variance)

@@ -137,6 +137,23 @@ def test_dense_weights_decay_once_and_not_once_per_thread():
     assert comp == pytest.approx(ref, rel=0.02)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_new_prior_is_not_taken_for_overshooting():
+    batch = market_log(20_000)
+    model = fm(adapt_prior=False)
+    learn_with_threads(model, 2)
+    model.kernel.seen = 10**6
+    for start in range(0, 12_000, 1000):
+        model.learn(batch.rows(start, start + 1000))
+    before = model.kernel._variance
+    model.row_prior = model.row_prior._replace(variance=model.row_prior.variance * 2)
+    model.table.column("variance")[:] *= 2
+    model.learn(batch.rows(12_000, 12_100))
+    assert model.kernel._variance > 1.5 * before
+    model.learn(batch.rows(12_100, 12_200))
+    assert model.kernel.schedule.brakes == 0
+
+
 def test_a_burn_in_in_time_needs_a_clock_of_time():
     with pytest.raises(InputError, match="burn-in in time"):
         learn_with_threads(pbodl.FMMLP(PLAIN), 2, burn_in=parse_duration("2d", "burn_in"))
