@@ -41,31 +41,48 @@ def _one_each(fields, indptr, field, places):
     return True
 
 
+@jit
+def _ages(rows, times, old_size, settled, first_seen, ages):
+    """Rows from `old_size` on are numbered as they first come; ages from the time `settled` on. MODIFIES: first_seen, ages."""
+    known = old_size
+    for i in range(len(rows)):
+        if rows[i] == known:
+            first_seen[known] = times[i]
+            known += 1
+        ages[i] = max(times[i] - first_seen[rows[i]], 0.0) if times[i] >= settled else np.inf
+
+
 class FirstSeen:
     """When each ad was first seen."""
 
     def __init__(self, schema: Schema) -> None:
         self._field = ad_field(schema)
         self._table = Table({})
+        self._layout: tuple[NDArray | None, NDArray | None] = None, None  # of the last batch: its fields and indptr
+        self._found: NDArray[np.int64] | None = None  # places of its ads
         self.start = np.nan  # of the stream
 
     def ages(self, batch: Batch) -> NDArray[np.float64]:
         """Seconds since each sample's ad first came by, 0 for the first time; infinite while the stream is not a day old."""
         # Several features of that field (a list) or none would not tell which ad it was: such samples count as old.
         ages = np.full(len(batch), np.inf)
-        mine = np.empty(len(batch), np.int64)
-        if not _one_each(batch.fields, batch.indptr, self._field, mine):
+        places = self._places(batch)
+        if places is None:
             return ages
-        table, times = self._table, batch.times
-        old_size = table.size
-        rows = table.insert(batch.keys[mine])
-        new = rows >= old_size
-        table.last_seen[rows[new][::-1]] = times[new][::-1]  # backwards, so that the first time of each ad stands
         if np.isnan(self.start):
-            self.start = float(times[0])
-        settled = times >= self.start + DAY
-        ages[settled] = np.maximum(times[settled] - table.last_seen[rows[settled]], 0.0)
+            self.start = float(batch.times[0])
+        old_size = self._table.size
+        rows = self._table.insert(batch.keys[places])
+        _ages(rows, batch.times, old_size, self.start + DAY, self._table.last_seen, ages)
         return ages
+
+    def _places(self, batch: Batch) -> NDArray[np.int64] | None:
+        """Where the samples have their ads, if each has one."""
+        layout = batch.fields, batch.indptr
+        if any(one is not other for one, other in zip(layout, self._layout, strict=True)):  # most chunks of a log share theirs
+            places = np.empty(len(batch), np.int64)
+            self._layout, self._found = layout, places if _one_each(*layout, self._field, places) else None
+        return self._found
 
     def state(self) -> dict[str, NDArray]:
         """Its arrays."""
