@@ -1,8 +1,8 @@
 """Which rows every thread has a copy of: those of the features that many samples have.
 
 Two threads that write the same row take its cache lines from each other; the few rows that a sample in 32 touches, or more, such as
-those of the site, the position or the hour, are more than half of all that are touched. What is frequent changes, with the hour if
-with nothing else, so the samples that are about to be learned are asked.
+those of the position or the hour, are more than half of all that are touched. What is frequent changes, with the hour if with nothing
+else, so the samples that are about to be learned are asked, all through the batch.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pbodl.kernels.embedding import Features
 from pbodl.kernels.threads import Copied
 
-SAMPLES = 128  # that are asked
+SAMPLES = 128  # that are asked; of a short batch some more than once
 FREQUENT = 4  # of them, that have the feature
 MOST = 96
 SLOTS = 1024
@@ -25,7 +25,7 @@ class Frequent(NamedTuple):
 
 
 def frequent_rows(features: Features) -> Frequent:
-    """The most frequent rows of a batch, the first of it being looked at.
+    """The most frequent rows of a batch, as a few of its samples have them.
 
     >>> rows, one = np.tile(np.array([7, 8, 9], np.int32), 50), np.ones(150, np.float32)
     >>> rows[2::3] = np.arange(100, 150)
@@ -33,8 +33,8 @@ def frequent_rows(features: Features) -> Frequent:
     >>> found.copied.rows.tolist(), found.copied.fields.tolist(), found.share.tolist()
     ([7, 8], [0, 1], [1.0, 1.0])
     """
-    samples = min(SAMPLES, len(features.indptr) - 1)
-    entries = slice(features.indptr[0], features.indptr[samples])
+    asked = np.linspace(0, len(features.indptr) - 1, SAMPLES, endpoint=False).astype(np.int64)
+    entries = np.concatenate([np.arange(a, b) for a, b in zip(features.indptr[asked], features.indptr[asked + 1], strict=True)])
     rows, first, times = np.unique(features.rows[entries], return_index=True, return_counts=True)
     often = np.argsort(-times, kind="stable")[:MOST]
     often = often[times[often] >= FREQUENT]
@@ -43,5 +43,4 @@ def frequent_rows(features: Features) -> Frequent:
     often = often[np.sort(kept)]
     places = np.full((SLOTS, 2), -1, np.int32)
     places[rows[often] % SLOTS] = np.stack([rows[often], np.arange(len(often))], axis=1)
-    fields = features.fields[entries][first[often]]
-    return Frequent(Copied(rows[often], fields, places), times[often] / samples)
+    return Frequent(Copied(rows[often], features.fields[entries[first[often]]], places), times[often] / SAMPLES)
