@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pbodl.data.memory import aligned_copy
 from pbodl.kernels.embedding import Features, Forgetting, RowPrior, Rows, forget_rows
 from pbodl.kernels.network import Dense, Shape, forget_dense
-from pbodl.kernels.threads import Copied, count_weights, exchange_weights, gather, weigh
+from pbodl.kernels.threads import Copied, exchange_weights, gather, spans, weigh
 from pbodl.parallel.frequent import MOST
 
 APART = 32  # rows between the copies of two threads, so that no cache line has numbers of both
@@ -29,9 +29,11 @@ class Copies:
         self._forgets = forgetting.half_life > 0.0
         forget_dense(dense, shape, now, forgetting)
         forget_rows(rows, _as_features(copied), 0, now, prior, forgetting)
-        n = count_weights(dense, shape, rows, copied.rows)
+        self._spans = spans(shape, rows, copied)
+        n = self._spans[-1].places[1]
         mean, variance = np.empty((2, n))
-        exchange_weights(dense, shape, rows, copied.rows, mean, variance, True)
+        for span in self._spans:
+            exchange_weights(dense, shape, rows, copied.rows, span, mean, variance, True)
         self._base = np.stack([1.0 / variance, mean / variance])
         self._deltas = np.zeros((threads, 2, n))
         self._least, self._share = np.empty((2, n))
@@ -60,8 +62,9 @@ class Copies:
         """Let the weights be what all threads' copies come to."""
         rows, copied = self._rows, self._copied.rows
         precision, mean, variance = np.empty((3, self._base.shape[1]))
-        gather(self._base, self._deltas, self._least, precision, mean, variance)
-        exchange_weights(self._dense, self._shape, rows, copied, mean, variance, False)
+        gather(self._base, self._deltas, self._least, 0, len(mean), precision, mean, variance)
+        for span in self._spans:
+            exchange_weights(self._dense, self._shape, rows, copied, span, mean, variance, False)
         for place in self._places:
             rows.count[copied] += rows.count[place] - np.uint32(1)
             if not self._forgets:

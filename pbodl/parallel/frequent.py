@@ -1,8 +1,8 @@
 """Which rows every thread has a copy of: those of the features that many samples have.
 
-Two threads that write the same row take its cache lines from each other; the few rows that a sample in 32 touches, or more, such as
-those of the position or the hour, are more than half of all that are touched. What is frequent changes, with the hour if with nothing
-else, so the samples that are about to be learned are asked, all through the batch.
+Two threads that write the same row take its cache lines from each other; the few rows that one sample in a hundred has, or more,
+such as those of the position or the hour, are two thirds of all that are touched. What is frequent changes, with the hour if with
+nothing else, so the samples that are about to be learned are asked, all through the batch.
 """
 
 from typing import NamedTuple
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from pbodl.kernels.embedding import Features
 from pbodl.kernels.threads import Copied
 
-SAMPLES = 128  # that are asked; of a short batch some more than once
-FREQUENT = 4  # of them, that have the feature
-MOST = 96
-SLOTS = 1024
+SAMPLES = 256  # that are asked
+FREQUENT = 3  # of them, that have the feature
+VERY = 0.1  # share of the samples above which a row is exchanged after every block
+MOST = 192
+SLOTS = 2048
 
 
 class Frequent(NamedTuple):
@@ -33,7 +34,8 @@ def frequent_rows(features: Features) -> Frequent:
     >>> found.copied.rows.tolist(), found.copied.fields.tolist(), found.share.tolist()
     ([7, 8], [0, 1], [1.0, 1.0])
     """
-    asked = np.linspace(0, len(features.indptr) - 1, SAMPLES, endpoint=False).astype(np.int64)
+    samples = min(SAMPLES, len(features.indptr) - 1)
+    asked = np.linspace(0, len(features.indptr) - 1, samples, endpoint=False).astype(np.int64)
     entries = np.concatenate([np.arange(a, b) for a, b in zip(features.indptr[asked], features.indptr[asked + 1], strict=True)])
     rows, first, times = np.unique(features.rows[entries], return_index=True, return_counts=True)
     often = np.argsort(-times, kind="stable")[:MOST]
@@ -43,4 +45,6 @@ def frequent_rows(features: Features) -> Frequent:
     often = often[np.sort(kept)]
     places = np.full((SLOTS, 2), -1, np.int32)
     places[rows[often] % SLOTS] = np.stack([rows[often], np.arange(len(often))], axis=1)
-    return Frequent(Copied(rows[often], features.fields[entries[first[often]]], places), times[often] / SAMPLES)
+    share = times[often] / samples
+    copied = Copied(rows[often], features.fields[entries[first[often]]], places, np.int64((share >= VERY).sum()))
+    return Frequent(copied, share)

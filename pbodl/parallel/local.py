@@ -16,7 +16,7 @@ from pbodl.data.spread import Work
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import Features
 from pbodl.kernels.network import learn_batch
-from pbodl.kernels.threads import learn_blocks
+from pbodl.kernels.threads import PATIENCE, learn_blocks
 from pbodl.models.clock import Duration, parse_duration
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
@@ -25,8 +25,9 @@ from pbodl.parallel.frequent import frequent_rows
 from pbodl.parallel.merge import DEFAULT, check_merge, fair_shares
 from pbodl.parallel.schedule import Round, Schedule
 
-BLOCK = 256  # samples between two looks at the others' dense weights, once the ramp has come to its end
-STRETCH = 2048  # rows learned before looking again whether more threads may join, or take larger blocks
+BLOCK = 256  # samples between two looks at what the others learned of the copied weights, once the ramp has come to its end
+STRETCH = 2048  # rows learned, at least, before looking again whether more threads may join, or take larger blocks
+OFTEN = 8  # or this part of the rows seen so far
 LINE = 8  # numbers of a cache line: what each thread counts stands in one of its own
 
 
@@ -65,7 +66,8 @@ class Threads:
         start = 0
         while start < len(clicks):
             turn = self.schedule.next(self.seen, clock[start], self._variance)
-            stop = len(clicks) if turn == (self.schedule.workers, BLOCK) else min(start + STRETCH, len(clicks))
+            stretch = len(clicks) if turn == (self.schedule.workers, BLOCK) else max(STRETCH, self.seen // OFTEN)
+            stop = min(start + stretch, len(clicks))
             part = Features(features.indptr[start : stop + 1], *features[1:])
             own = (a[start:stop] for a in (clicks, powers, clock))
             learned = rows, dense, shape, part, *own, prior, forgetting, cap, mean[start:stop], variance[start:stop], rejected
@@ -89,7 +91,8 @@ class Threads:
         powers, clock, prior, forgetting, *others, rejected = rest
         active, size = turn
         copied, often = frequent_rows(features)
-        shares = self._shares(turn, often, features)
+        apart = np.where(np.arange(len(often)) < copied.often, often, PATIENCE * often)  # in a block, what is learned apart of each
+        shares = self._shares(turn, apart, features)
         copies = Copies(active, rows, dense, shape, copied, prior, clock[0], forgetting, shares)
         counts = np.zeros((active, 2 * LINE), np.int64)[:, : len(rejected)]
 
@@ -109,7 +112,7 @@ class Threads:
         rejected += counts.sum(axis=0)
 
     def _shares(self, turn: Round, often: NDArray[np.float64], features: Features) -> tuple[float, NDArray[np.float64]]:
-        """How much of a step of the mean counts: of the dense weights, and of rows that so many of the samples have."""
+        """How much of a step of the mean counts: of the dense weights, and of rows that are met so often for each sample."""
         if self.merge == "add":
             return 1.0, np.ones(len(often))
         of_a_sample = (features.indptr[-1] - features.indptr[0]) / (len(features.indptr) - 1)
