@@ -111,6 +111,16 @@ def _compiled_prefetch(array, row):  # Numba compares its signature with the lam
     return lambda array, row: _prefetch(array, row)
 
 
+def first_column(array: Any) -> Any:
+    """array[:, 0] of an array of one column, and known to be without gaps if the array is: then no step is multiplied out."""
+    return array[:, 0]
+
+
+@overload(first_column)
+def _compiled_first_column(array):
+    return (lambda array: array.reshape(array.shape[0])) if array.layout == "C" else lambda array: array[:, 0]
+
+
 @intrinsic
 def fetch_add(context, counter, amount):
     """counter[0] += amount in one step, whatever other threads do, and what it was before; an array of int64. For compiled code."""

@@ -12,11 +12,11 @@ The table does not decide *what* to evict: the model scores its rows.
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from pbodl._jit import inlined, jit, prefetch
 from pbodl.data.hashing import wrapping
-from pbodl.data.memory import aligned, aligned_copy
+from pbodl.data.memory import aligned, beside_each_other
 from pbodl.data.spread import Spread, at_once
 from pbodl.errors import InputError
 from pbodl.kernels.embedding import MIX_1
@@ -25,7 +25,8 @@ SMALLEST = 64
 # Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
 LARGE = 1_000_000
 GROUP = 64  # keys that are looked for together
-STATE = ("keys", "field", "last_seen", "count", "evicted", "expired")
+ABOUT = ("keys", "field", "last_seen", "count")  # every row has, beside its columns
+STATE = (*ABOUT, "evicted", "expired")
 
 
 @jit
@@ -45,42 +46,33 @@ def _first_slot(key, shift):
     return np.int64((key * MIX_1) >> shift)
 
 
-@inlined
-def _ask(slots, row_keys, shift, keys, begin, end, first):
-    """Ask for the slots of keys[begin:end], then for the rows in them, so that waiting for memory overlaps. MODIFIES: first."""
-    for i in range(begin, end):
-        first[i - begin] = _first_slot(keys[i], shift)
-        prefetch(slots, first[i - begin])
-    for i in range(begin, end):
-        prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
-
-
 @jit
 def _find(slots, row_keys, keys, rows):
     """MODIFIES: rows."""
     mask, shift = slots.shape[0] - 1, _shift(slots)
-    first = np.empty(GROUP, np.uint32)
-    for begin in range(0, keys.shape[0], GROUP):
-        end = min(begin + GROUP, keys.shape[0])
-        _ask(slots, row_keys, shift, keys, begin, end, first)
-        for i in range(begin, end):
-            slot = np.int64(first[i - begin])
-            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-                slot = (slot + 1) & mask
-            rows[i] = np.int64(slots[slot]) - 1
+    for i in range(keys.shape[0]):
+        slot = _first_slot(keys[i], shift)
+        while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+            slot = (slot + 1) & mask
+        rows[i] = np.int64(slots[slot]) - 1
 
 
 @jit
 def _insert(slots, row_keys, size, limit, keys, start, rows):
     """Rows of keys[start:], unseen keys appended, until `limit` rows. Returns (where it stopped, the new size).
 
+    By groups of keys: the slots of all are asked for, then the rows in them, so that waiting for memory overlaps.
     MODIFIES: slots, row_keys, rows.
     """
     mask, shift = slots.shape[0] - 1, _shift(slots)
     first = np.empty(GROUP, np.uint32)
     for begin in range(start, keys.shape[0], GROUP):
         end = min(begin + GROUP, keys.shape[0])
-        _ask(slots, row_keys, shift, keys, begin, end, first)
+        for i in range(begin, end):
+            first[i - begin] = _first_slot(keys[i], shift)
+            prefetch(slots, first[i - begin])
+        for i in range(begin, end):
+            prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
         for i in range(begin, end):
             slot = np.int64(first[i - begin])
             while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
@@ -175,11 +167,9 @@ class Table:
         self.time_to_live = time_to_live
         self.size = self.evicted = self.expired = 0
         self.spread: Spread = at_once  # who works on its rows, where the work is a row's own
-        self._keys = np.empty(0, dtype=np.uint64)
-        self._field = np.empty(0, dtype=np.uint16)
-        self._last_seen = np.empty(0)
-        self._count = np.empty(0, dtype=np.uint32)
-        self._columns = {name: np.empty((0, width), dtype=np.float32) for name, width in columns.items()}
+        self._widths = dict(columns)
+        self._beside: tuple[str, ...] = ()
+        self._take(self._room(0))
         self._slots = np.zeros(SMALLEST, dtype=np.uint32)
 
     def __len__(self) -> int:
@@ -209,6 +199,14 @@ class Table:
         """A column, [size, width]: a view, to be asked for again after rows were added or dropped."""
         return self._columns[name][: self.size]
 
+    def put_beside(self, *columns: str) -> None:
+        """Have the numbers of a row in these columns, of width 1, and its `last_seen` and `count`, side by side in memory.
+
+        Of several threads that change neighbouring rows few meet in a cache line then; one alone is faster with columns.
+        """
+        self._beside = columns
+        self._resize(len(self._keys))
+
     def arrays(self, spare: int) -> dict[str, NDArray]:
         """All that learning changes, by name, with `spare` rows behind the last one that are nobody's, and keep nothing."""
         if self.size + spare > len(self._keys):
@@ -219,8 +217,9 @@ class Table:
     @property
     def nbytes(self) -> int:
         """The memory of all arrays, the index and the slack for growth included."""
-        singles = (self._keys, self._field, self._last_seen, self._count, self._slots)
-        return sum(a.nbytes for a in singles) + sum(a.nbytes for a in self._columns.values())
+        records = ("last_seen", "count", *self._beside) if self._beside else ()
+        apart = sum(array.nbytes for name, array in self._all().items() if name not in records)
+        return self._slots.nbytes + apart + (len(self._keys) * self._count.strides[0] if records else 0)
 
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
         """The row of each key, -1 if it is unseen; changes nothing."""
@@ -338,11 +337,10 @@ class Table:
             twice = _index(slots, keys, size)
         if twice >= 0:
             raise InputError(f"the state holds the key {keys[twice]} twice; it is damaged")
-        self._keys, self._slots, self.size = keys, slots, size
-        self._field = np.array(state["field"], dtype=np.uint16)
-        self._last_seen = np.array(state["last_seen"], dtype=np.float64)
-        self._count = np.array(state["count"], dtype=np.uint32)
-        self._columns = {name: aligned_copy(np.asarray(state[name], dtype=np.float32)) for name in self._columns}
+        self._slots, self.size = slots, size
+        self._take(self._room(size))
+        for name, array in self._all().items():
+            array[:] = state[name]
         self.evicted, self.expired = int(state["evicted"]), int(state["expired"])
 
     def _grow(self) -> None:
@@ -357,23 +355,35 @@ class Table:
         larger = max(SMALLEST, self.size + (self.size // 2 if self.size < LARGE else self.size // 4))
         return larger if self.capacity is None else min(larger, max(self.capacity, self.size + 1))
 
+    def _room(self, allocated: int) -> dict[str, NDArray]:
+        """Uninitialised arrays of all that a row has, by name."""
+        about: dict[str, DTypeLike] = {"last_seen": np.float64, "count": np.uint32}
+        beside = beside_each_other(allocated, about | dict.fromkeys(self._beside, np.float32)) if self._beside else {}
+        arrays = {"keys": aligned((allocated,), np.uint64), "field": aligned((allocated,), np.uint16)}
+        arrays |= {name: beside[name] if beside else aligned((allocated,), kind) for name, kind in about.items()}
+        for name, width in self._widths.items():
+            arrays[name] = beside[name][:, None] if name in beside else aligned((allocated, width), np.float32)
+        return arrays
+
+    def _take(self, arrays: dict[str, NDArray]) -> None:
+        """Have these for one's own."""
+        self._keys, self._field, self._last_seen, self._count = (arrays.pop(name) for name in ABOUT)
+        self._columns = arrays
+
+    def _all(self) -> dict[str, NDArray]:
+        return dict(zip(ABOUT, (self._keys, self._field, self._last_seen, self._count), strict=True)) | self._columns
+
     def _resize(self, allocated: int) -> None:
-        self._keys = self._resized(self._keys, allocated)
-        self._field = self._resized(self._field, allocated)
-        self._last_seen = self._resized(self._last_seen, allocated)
-        self._count = self._resized(self._count, allocated)
-        for name, array in self._columns.items():
-            self._columns[name] = self._resized(array, allocated)
+        larger = self._room(allocated)
+        for name, array in self._all().items():
+            self._copy(array, larger[name])
+        self._take(larger)
 
-    def _resized(self, array: NDArray, allocated: int) -> NDArray:
-        """A copy of the rows with room for `allocated`."""
-        larger = aligned((allocated, *array.shape[1:]), array.dtype)
-
+    def _copy(self, array: NDArray, larger: NDArray) -> None:
         def copy(start: int, stop: int) -> None:
             larger[start:stop] = array[start:stop]
 
         self.spread(copy, self.size)
-        return larger
 
     def _rebuild(self, slots: int) -> None:
         self._slots = np.zeros(slots, dtype=np.uint32)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import in_order, inlined, jit, kernel
+from pbodl._jit import first_column, in_order, inlined, jit, kernel
 from pbodl.kernels.adf import adf_step, adf_update, decay, only_if
 from pbodl.kernels.interaction import USUAL
 from pbodl.kernels.normal import ONE, ZERO
@@ -183,8 +183,7 @@ def plus(a, b):
 @jit
 def linear_columns(rows):
     """The linear term's means and variances, (rows,)."""
-    n = len(rows.linear_mean)
-    return rows.linear_mean.reshape(n), rows.linear_variance.reshape(n)
+    return first_column(rows.linear_mean), first_column(rows.linear_variance)
 
 
 @inlined

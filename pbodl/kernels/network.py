@@ -279,15 +279,17 @@ def prefetch_rows(rows, features, sample):
     """Ask for all of a sample's rows, which learning writes."""
     at, m_w, v_w, m_l, v_l = features.rows, rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
     last_seen, count = rows.last_seen, rows.count
+    apart = count.strides[0] == count.itemsize
     first, last = entries(features, sample)
     for j in range(first, last):
         r = np.uint32(at[j])
         prefetch(m_w, r)
         prefetch(v_w, r)
         prefetch(m_l, r)
-        prefetch(v_l, r)
-        prefetch(last_seen, r)
-        prefetch(count, r)
+        if apart:  # else they stand beside it
+            prefetch(v_l, r)
+            prefetch(last_seen, r)
+            prefetch(count, r)
 
 
 @jit

@@ -133,6 +133,8 @@ def learn_with_threads(
     kernel = Threads(workers, merge, burn_in, in_turns)
     kernel.seen = model.rows_learned
     model.kernel, model.table.spread, model.spare = kernel, kernel.spread, workers * ROOM
+    if model.spec.linear:
+        model.table.put_beside("linear_mean", "linear_variance")
 
 
 def threads_for(workers: int, merge: str, burn_in: str | None) -> Callable[[Model], None]:

@@ -38,9 +38,11 @@ def in_parts(work, n):
 
 
 class TableMachine(RuleBasedStateMachine):
-    @initialize(capacity=st.one_of(st.none(), st.integers(5, 60)), shared=st.booleans())
-    def start(self, capacity, shared):
+    @initialize(capacity=st.one_of(st.none(), st.integers(5, 60)), shared=st.booleans(), beside=st.booleans())
+    def start(self, capacity, shared, beside):
         self.comp = Table({"mean": 2, "linear": 1}, capacity=capacity)
+        if beside:
+            self.comp.put_beside("linear")
         if shared:
             self.comp.spread = in_parts
         self.ref = NaiveTable(capacity)
@@ -135,6 +137,7 @@ def test_keys_that_share_their_low_bits_do_not_crowd():
 def test_memory_per_row_is_bounded():
     columns = {"mean": 16, "variance": 16, "linear_mean": 1, "linear_variance": 1}
     table = Table(columns)
+    table.put_beside("linear_mean", "linear_variance")
     per_row = []
     rng = np.random.default_rng(0)
     while table.size < 2_000_000:
@@ -148,6 +151,10 @@ def test_a_bounded_table_allocates_no_more_than_its_capacity():
     table = Table({"mean": 16}, capacity=1000)
     table.insert(np.arange(1000, dtype=np.uint64))
     assert table.nbytes == 1000 * (64 + 8 + 2 + 8 + 4) + 2048 * 4
+    table = Table({"mean": 16, "linear": 1}, capacity=1000)
+    table.put_beside("linear")
+    table.insert(np.arange(1000, dtype=np.uint64))
+    assert table.nbytes == 1000 * (64 + 8 + 2 + 16) + 2048 * 4
 
 
 def test_insert_samples_goes_on_after_an_eviction():
