@@ -1,10 +1,7 @@
 """The table: feature keys to dense rows, with a row of every column for each key.
 
 Keys live in rows 0, 1, 2, ... in order of first arrival; the columns are plain float32 arrays over those
-rows, for the kernels. The index is open addressing with linear probing: slots hold row + 1, 0 is empty, and a
-key's first slot is the high bits of its product with a constant, which depend on all of its bits: keys that share
-their low bits do not crowd. It holds no tombstones: whatever drops rows (eviction, time to live) compacts the
-columns and builds the index anew.
+rows, for the kernels. Whatever drops rows (eviction, time to live) compacts the columns and builds the index anew.
 
 The table does not decide *what* to evict: the model scores its rows.
 """
@@ -14,126 +11,17 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pbodl._jit import inlined, jit, prefetch
+from pbodl._jit import jit
 from pbodl.data.hashing import wrapping
+from pbodl.data.index import SMALLEST, enter_rows, find_rows, first_places_of, fitting_samples, insert_keys, slots_for
 from pbodl.data.memory import aligned, beside_each_other
 from pbodl.data.spread import Spread, at_once
 from pbodl.errors import InputError
-from pbodl.kernels.embedding import MIX_1
 
-SMALLEST = 64
 # Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
 LARGE = 1_000_000
-GROUP = 64  # keys that are looked for together
 ABOUT = ("keys", "field", "last_seen", "count")  # every row has, beside its columns
 STATE = (*ABOUT, "evicted", "expired")
-
-
-@jit
-def _shift(slots):
-    """What leaves as many high bits of 64 as number the slots."""
-    shift = np.uint64(64)
-    n = slots.shape[0]
-    while n > 1:
-        n //= 2
-        shift -= np.uint64(1)
-    return shift
-
-
-@inlined
-def _first_slot(key, shift):
-    # Not the constant that deals keys to shards: a shard's keys would all begin in the same few slots.
-    return np.int64((key * MIX_1) >> shift)
-
-
-@jit
-def _find(slots, row_keys, keys, rows):
-    """MODIFIES: rows."""
-    mask, shift = slots.shape[0] - 1, _shift(slots)
-    for i in range(keys.shape[0]):
-        slot = _first_slot(keys[i], shift)
-        while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-            slot = (slot + 1) & mask
-        rows[i] = np.int64(slots[slot]) - 1
-
-
-@jit
-def _insert(slots, row_keys, size, limit, keys, start, rows):
-    """Rows of keys[start:], unseen keys appended, until `limit` rows. Returns (where it stopped, the new size).
-
-    By groups of keys: the slots of all are asked for, then the rows in them, so that waiting for memory overlaps.
-    MODIFIES: slots, row_keys, rows.
-    """
-    mask, shift = slots.shape[0] - 1, _shift(slots)
-    first = np.empty(GROUP, np.uint32)
-    for begin in range(start, keys.shape[0], GROUP):
-        end = min(begin + GROUP, keys.shape[0])
-        for i in range(begin, end):
-            first[i - begin] = _first_slot(keys[i], shift)
-            prefetch(slots, first[i - begin])
-        for i in range(begin, end):
-            prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
-        for i in range(begin, end):
-            slot = np.int64(first[i - begin])
-            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-                slot = (slot + 1) & mask
-            if slots[slot] == 0:
-                if size >= limit:
-                    return i, size
-                row_keys[size] = keys[i]
-                size += 1
-                slots[slot] = size
-            rows[i] = np.int64(slots[slot]) - 1
-    return keys.shape[0], size
-
-
-@jit
-def _first_places(rows, old_size, places):
-    """Rows from `old_size` on are numbered as they first come: so the next number is its first place. MODIFIES: places."""
-    wanted = old_size
-    for i in range(rows.shape[0]):
-        if rows[i] == wanted:
-            places[wanted - old_size] = i
-            wanted += 1
-
-
-@jit
-def _index(slots, row_keys, size):
-    """Enter rows 0 to size. Returns a row whose key stands there already, or -1. MODIFIES: slots."""
-    mask, shift = slots.shape[0] - 1, _shift(slots)
-    for row in range(size):
-        slot = _first_slot(row_keys[row], shift)
-        while slots[slot] != 0:
-            if row_keys[slots[slot] - 1] == row_keys[row]:
-                return row
-            slot = (slot + 1) & mask
-        slots[slot] = row + 1
-    return -1
-
-
-@jit
-def _fitting_samples(slots, row_keys, room, keys, indptr, start, fresh_slots):
-    """The first sample from `start` on that brings the unseen keys above `room`. MODIFIES: fresh_slots."""
-    mask, shift = slots.shape[0] - 1, _shift(slots)
-    fresh_mask, fresh_shift = fresh_slots.shape[0] - 1, _shift(fresh_slots)
-    first = indptr[start]
-    fresh = 0
-    for sample in range(start, indptr.shape[0] - 1):
-        for i in range(indptr[sample], indptr[sample + 1]):
-            slot = _first_slot(keys[i], shift)
-            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
-                slot = (slot + 1) & mask
-            if slots[slot] != 0:
-                continue
-            slot = _first_slot(keys[i], fresh_shift)
-            while fresh_slots[slot] != 0 and keys[first + fresh_slots[slot] - 1] != keys[i]:
-                slot = (slot + 1) & fresh_mask
-            if fresh_slots[slot] == 0:
-                if fresh == room:
-                    return sample
-                fresh += 1
-                fresh_slots[slot] = i - first + 1
-    return indptr.shape[0] - 1
 
 
 @jit
@@ -225,7 +113,7 @@ class Table:
         """The row of each key, -1 if it is unseen; changes nothing."""
         rows = np.empty(len(keys), dtype=np.int32)
         with wrapping():
-            _find(self._slots, self._keys, keys, rows)
+            find_rows(self._slots, self._keys, keys, rows)
         return rows
 
     def insert(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
@@ -237,7 +125,7 @@ class Table:
             return self._insert(keys)
         rows = np.empty(len(keys), dtype=np.int32)
         with wrapping():  # several threads find what is there, so that one enters what is not
-            self.spread(lambda a, b: _find(self._slots, self._keys, keys[a:b], rows[a:b]), len(keys))
+            self.spread(lambda a, b: find_rows(self._slots, self._keys, keys[a:b], rows[a:b]), len(keys))
         unseen = np.flatnonzero(rows < 0)
         rows[unseen] = self._insert(keys[unseen])
         return rows
@@ -249,7 +137,7 @@ class Table:
         while place < len(keys):
             limit = min(len(self._keys), 3 * len(self._slots) // 4)
             with wrapping():
-                place, self.size = _insert(self._slots, self._keys, self.size, limit, keys, place, rows)
+                place, self.size = insert_keys(self._slots, self._keys, self.size, limit, keys, place, rows)
             if place < len(keys):
                 self._grow()
         self._field[old_size : self.size] = 0
@@ -260,7 +148,7 @@ class Table:
     def first_places(self, rows: NDArray[np.int32], old_size: int) -> NDArray[np.int64]:
         """Where each row from `old_size` on, all made by the `insert` that gave `rows`, first stands among them."""
         places = np.empty(self.size - old_size, dtype=np.int64)
-        _first_places(rows, old_size, places)
+        first_places_of(rows, old_size, places)
         return places
 
     def insert_samples(self, keys: NDArray[np.uint64], indptr: NDArray[np.int64], start: int) -> tuple[NDArray[np.int32], int]:
@@ -277,9 +165,9 @@ class Table:
     def _fitting(self, keys: NDArray[np.uint64], indptr: NDArray[np.int64], start: int, capacity: int) -> int:
         """The first sample from `start` on that does not fit."""
         room = max(0, capacity - self.size)
-        fresh_slots = np.zeros(_slots_for(min(room + 1, int(indptr[-1] - indptr[start]))), dtype=np.int64)
+        fresh_slots = np.zeros(slots_for(min(room + 1, int(indptr[-1] - indptr[start]))), dtype=np.int64)
         with wrapping():
-            stop = int(_fitting_samples(self._slots, self._keys, room, keys, indptr, start, fresh_slots))
+            stop = int(fitting_samples(self._slots, self._keys, room, keys, indptr, start, fresh_slots))
         if stop == start < len(indptr) - 1:
             distinct = len(np.unique(keys[indptr[start] : indptr[start + 1]]))
             if distinct > capacity:
@@ -332,9 +220,9 @@ class Table:
             if np.shape(state[name]) != shape:
                 raise InputError(f"the state's {name!r} has shape {np.shape(state[name])}; this table needs {shape}")
         keys = np.array(state["keys"], dtype=np.uint64)
-        slots = np.zeros(_slots_for(size), dtype=np.uint32)
+        slots = np.zeros(slots_for(size), dtype=np.uint32)
         with wrapping():
-            twice = _index(slots, keys, size)
+            twice = enter_rows(slots, keys, size)
         if twice >= 0:
             raise InputError(f"the state holds the key {keys[twice]} twice; it is damaged")
         self._slots, self.size = slots, size
@@ -388,7 +276,7 @@ class Table:
     def _rebuild(self, slots: int) -> None:
         self._slots = np.zeros(slots, dtype=np.uint32)
         with wrapping():
-            _index(self._slots, self._keys, self.size)
+            enter_rows(self._slots, self._keys, self.size)
 
     def _keep(self, kept: NDArray[np.int64]) -> None:
         size = len(kept)
@@ -400,8 +288,3 @@ class Table:
             _compact(array, kept)
         self.size = size
         self._rebuild(len(self._slots))
-
-
-def _slots_for(rows: int) -> int:
-    """The power of two of slots that `rows` rows fill to three quarters at most."""
-    return max(SMALLEST, 1 << (4 * rows // 3).bit_length())

@@ -206,7 +206,7 @@ class DeepProbit(Model):
 
     def _ctr(self, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray[np.float64]:
         ctr = np.empty(len(mean))
-        network.click_probability(mean, variance, ctr)
+        self.table.spread(lambda a, b: network.click_probability(mean[a:b], variance[a:b], ctr[a:b]), len(mean))
         return ctr
 
     def _check_capacity(self, batch: Batch) -> None:

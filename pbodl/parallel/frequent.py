@@ -36,7 +36,8 @@ def frequent_rows(features: Features) -> Frequent:
     """
     samples = min(SAMPLES, len(features.indptr) - 1)
     asked = np.linspace(0, len(features.indptr) - 1, samples, endpoint=False).astype(np.int64)
-    entries = np.concatenate([np.arange(a, b) for a, b in zip(features.indptr[asked], features.indptr[asked + 1], strict=True)])
+    begins, lengths = features.indptr[asked], features.indptr[asked + 1] - features.indptr[asked]
+    entries = np.arange(lengths.sum()) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
     rows, first, times = np.unique(features.rows[entries], return_index=True, return_counts=True)
     often = np.argsort(-times, kind="stable")[:MOST]
     often = often[times[often] >= FREQUENT]
