@@ -25,7 +25,7 @@ from pbodl.parallel.frequent import frequent_rows
 from pbodl.parallel.merge import DEFAULT, check_merge, fair_shares
 from pbodl.parallel.schedule import Round, Schedule
 
-BLOCK = 256  # samples between two looks at what the others learned of the copied weights, once the ramp has come to its end
+BLOCK = 512  # samples between two looks at what the others learned of the copied weights, once the ramp has come to its end
 STRETCH = 2048  # rows learned, at least, before looking again whether more threads may join, or take larger blocks
 OFTEN = 8  # or this part of the rows seen so far
 LINE = 8  # numbers of a cache line: what each thread counts stands in one of its own
