@@ -23,7 +23,7 @@ from pbodl.training.presets import PRESETS
 from tests.parallel.chaos import Chaos, journalled, kill_one
 
 SECONDS, EVERY = 60, 4
-CHUNK, MOST_ROWS, TEST_ROWS = 10_000, 2_000_000, 100_000
+CHUNK, MOST_ROWS, TEST_ROWS = 10_000, 8_000_000, 100_000  # the log is longer than a minute, and leaves rows to test on
 WARM = 20  # chunks learned before, so that the ramp is behind, and all lanes have work
 QUICK = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3, "health_check_timeout_ms": 5000}
 
