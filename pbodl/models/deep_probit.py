@@ -153,8 +153,7 @@ class DeepProbit(Model):
 
     def rows(self, spare: int = 0) -> Rows:
         """The table's arrays, as the kernels take them, and `spare` rows of nobody's; views, valid until the table changes."""
-        # Two rows at least: of one, Numba would not see that its numbers stand side by side, and compile all kernels anew.
-        arrays = self.table.arrays(max(spare, 2 - self.table.size) if spare else 0)
+        arrays = self.table.arrays(spare)
         # To the kernels a column of no rows means no linear term: that of an empty table gets a row that nothing points to.
         stand_in = np.zeros((int(self.spec.linear), 1), F32)
         linear = (stand_in, stand_in)
