@@ -9,7 +9,7 @@ a cluster by the weights as they were pulled.
     sets:2               two sets of workers with other non-clicks, sampled to 0.3; sets:1 is its baseline
     window:poisoned      4 workers; half of the labels of rows 98,304 to 131,072 are wrong. window:undone takes their messages back
                          at once, window:late at the end, window:skipped never learns them, window:clean has none wrong
-and after a + `burn=100k`, `half` (16 bits on the wire), `paper` (passes and sets as the paper counts them), `merge=add` (threads),
+and after a + `init=7` (the seed of the model, else that of the world), `burn=100k`, `half` (16 bits on the wire), `paper` (passes and sets as the paper counts them), `merge=add` (threads),
 `wrong=0.05` (that share of the labels in the third fifth of the log is wrong).
 """
 
@@ -86,7 +86,7 @@ def learner(setting: str, schema: pbodl.Schema, seed: int) -> tuple[Learn, Calla
     kind, _, amount = setting.split("+")[0].partition(":")
     extras: dict[str, Any] = dict(part.partition("=")[::2] for part in setting.split("+")[1:])
     burn_in = parse_duration(f"{extras['burn']} rows", "burn") if "burn" in extras else None
-    model = pbodl.FMMLP(schema, seed=seed, negative_rate=SETS_RATE if kind == "sets" else 1.0)
+    model = pbodl.FMMLP(schema, seed=int(extras.get("init", seed)), negative_rate=SETS_RATE if kind == "sets" else 1.0)
     if kind in ("shared", "add"):
         workers, rows = map(int, amount.split("x"))
         cluster = Cluster(model, workers, rows, merge=kind, burn_in=burn_in, half="half" in extras)

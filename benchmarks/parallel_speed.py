@@ -26,25 +26,26 @@ from pbodl.training.config import check_config
 from pbodl.training.presets import PRESETS
 from pbodl.training.session import train
 
-CHUNK = 32_768
+CHUNK = 65_536  # rows, as a training session reads them
 
 
-def kernel(rows: int, workers: int) -> None:
+def kernel(rows: int, workers: int, rounds: int) -> None:
     """Chunks of a hashed log, learned by one thread, by several, and by as many models that have nothing to do with each other."""
     workload = make_workload(rows)
-    one, together, *apart = (pbodl.FMMLP(workload.schema) for _ in range(2 + workers))
-    learn_with_threads(together, workers)
     seconds: dict[str, list[float]] = {"one": [], "kernel": [], "bound": []}
     with ThreadPoolExecutor(workers) as pool:
-        for start in range(0, rows, CHUNK):
-            part = workload.batch.rows(start, start + CHUNK)
-            for name, models in (("one", [one]), ("kernel", [together]), ("bound", apart)):
-                began = time.perf_counter()
-                list(pool.map(lambda model, part=part: model.learn(part), models))
-                seconds[name].append((time.perf_counter() - began) / (len(part) * len(models)))
-    warm = {name: times[2:] for name, times in seconds.items()}  # the first chunks compile, and climb the ramp
+        for _ in range(rounds):
+            one, together, *apart = (pbodl.FMMLP(workload.schema) for _ in range(2 + workers))
+            learn_with_threads(together, workers)
+            for start in range(0, rows, CHUNK):
+                part = workload.batch.rows(start, start + CHUNK)
+                for name, models in (("one", [one]), ("kernel", [together]), ("bound", apart)):
+                    began = time.perf_counter()
+                    list(pool.map(lambda model, part=part: model.learn(part), models))
+                    if start >= 2 * CHUNK:  # the first chunks compile, and climb the ramp
+                        seconds[name].append((time.perf_counter() - began) / (len(part) * len(models)))
     for name in ("kernel", "bound"):
-        _tell(name, workers, {1: warm["one"], workers: warm[name]})
+        _tell(name, workers, {1: seconds["one"], workers: seconds[name]})
 
 
 def session(rows: int, workers: int, rounds: int) -> None:
@@ -114,7 +115,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    kernel(options.rows, options.workers)
+    kernel(options.rows, options.workers, options.rounds)
     for minibatch in (256, 1024):
         costs(min(options.rows, 300_000), minibatch)
     session(options.rows, options.workers, options.rounds)

@@ -2,14 +2,15 @@
 
 The threads share the rows of features and write them without locks; two that meet in a row now and then lose one of their updates,
 which costs less than any lock. The dense weights are touched by every sample, and the rows of the most frequent features by many:
-of these each thread has a copy of its own. After every block of samples it adds to `deltas[t]`, which it alone writes, what the
+of these each thread has a copy of its own. After every block of samples it adds to `naturals[t]`, which it alone writes, what the
 block added in natural parameters, and takes
-    copy = base × Π_u deltas[u]
-anew, everybody's deltas included. Nothing of these weights is lost, and no cache line of them is written by two. Of the copied rows
-the less frequent are met by few samples of a block: they are exchanged every PATIENCE blocks.
+    copy = base × Π_u naturals[u]
+anew, everybody's included. Nothing of these weights is lost, and no cache line of them is written by two. Of the copied rows the
+less frequent are met by few samples of a block: they are exchanged every PATIENCE blocks.
 
-Shapes: N weights of which there are copies, the dense ones first, then the rows, one after the other; base (2, N),
-deltas (threads, 2, N) are precisions and precision-means. In float64, from float32 weights: 1/v is not a float32 number.
+Shapes: N weights of which there are copies, the dense ones first, then the rows, one after the other; naturals (threads + 1, 2, N)
+are precisions and precision-means that each thread added, and at last the base's. In float64, from float32 weights: 1/v is not a
+float32 number.
 """
 
 from typing import NamedTuple
@@ -41,6 +42,15 @@ class Span(NamedTuple):
     places: tuple[int, int]
 
 
+class Shown(NamedTuple):
+    """Copied weights as a thread took them, and what it makes of them; (N,) each."""
+
+    precision: np.ndarray
+    mean: np.ndarray
+    share: np.ndarray  # of the step of a mean, that counts
+    added: np.ndarray  # (2, N): in natural parameters
+
+
 @jit
 def spans(shape, rows, copied):
     """What is exchanged after every block, and what after several; the end of the second is N."""
@@ -51,38 +61,40 @@ def spans(shape, rows, copied):
 
 
 @inlined
-def exchange(a, b, n, out):
-    """The n numbers of `a` to `b`, or those of `b` to `a`. MODIFIES: a or b."""
+def exchange(m, v, n, place, shown, out):
+    """n weights (m, v), from `place` of N on: as they are shown, or `out`, what they have become since then.
+
+    MODIFIES: m, v; or shown.added.
+    """
     if out:
         for i in range(n):
-            b[i] = a[i]
+            p = place + i
+            after = 1.0 / np.float64(v[i])
+            added = after - shown.precision[p]
+            shown.added[0, p] += added
+            shown.added[1, p] += added * shown.mean[p] + shown.share[p] * (m[i] - shown.mean[p]) * after
     else:
         for i in range(n):
-            a[i] = b[i]
+            m[i] = shown.mean[place + i]
+            v[i] = 1.0 / shown.precision[place + i]
 
 
 @jit
-def exchange_weights(dense, shape, rows, at, span, mean, variance, out):
-    """A span of weights, of rows those that stand `at`, to its places in the vectors mean and variance, (N,); or the other way.
-
-    MODIFIES: mean, variance; or dense, rows.
-    """
+def exchange_weights(dense, shape, rows, at, span, shown, out):
+    """`exchange` a span of weights, of rows those that stand `at`. MODIFIES: dense, rows; or shown.added."""
     place, dim = span.places[0], rows.mean.shape[1]
     if span.dense:
         for l in range(len(shape.sizes) - 1):  # noqa: E741
             n = shape.sizes[l] + 1
             for o in range(shape.sizes[l + 1]):
-                exchange(dense.mean[l, o], mean[place : place + n], n, out)
-                exchange(dense.variance[l, o], variance[place : place + n], n, out)
+                exchange(dense.mean[l, o], dense.variance[l, o], n, place, shown, out)
                 place += n
     for h in range(*span.rows):
         r = at[h]
-        exchange(rows.mean[r], mean[place : place + dim], dim, out)
-        exchange(rows.variance[r], variance[place : place + dim], dim, out)
+        exchange(rows.mean[r], rows.variance[r], dim, place, shown, out)
         place += dim
         if len(rows.linear_mean) > 0:
-            exchange(rows.linear_mean[r], mean[place : place + 1], 1, out)
-            exchange(rows.linear_variance[r], variance[place : place + 1], 1, out)
+            exchange(rows.linear_mean[r], rows.linear_variance[r], 1, place, shown, out)
             place += 1
 
 
@@ -107,31 +119,18 @@ def weigh(base, dense, shape, rows, copied, prior, dense_share, row_shares, leas
 
 
 @jit
-def gather(base, deltas, least, begin, end, precision, mean, variance):
-    """Base times all threads' deltas, from one place to another. MODIFIES: precision, mean, variance, (N,)."""
+def gather(naturals, least, begin, end, precision, mean):
+    """Base times all that was added to it, from one place to another. MODIFIES: precision, mean, (N,)."""
+    base = naturals.shape[0] - 1
     for i in range(begin, end):
-        precision[i], mean[i] = base[0, i], base[1, i]
-    for t in range(deltas.shape[0]):
+        precision[i], mean[i] = naturals[base, 0, i], naturals[base, 1, i]
+    for t in range(base):
         for i in range(begin, end):
-            precision[i] += deltas[t, 0, i]
-            mean[i] += deltas[t, 1, i]
+            precision[i] += naturals[t, 0, i]
+            mean[i] += naturals[t, 1, i]
     for i in range(begin, end):
         precision[i] = max(precision[i], least[i])
-        variance[i] = 1.0 / precision[i]
-        mean[i] *= variance[i]
-
-
-@jit
-def add_delta(precision, m0, m1, v1, share, begin, end, delta):
-    """Add what took weights of that precision and mean m0 to N(m1, v1), `share` of it in the mean, from one place to another.
-
-    MODIFIES: delta.
-    """
-    for i in range(begin, end):
-        after = 1.0 / v1[i]
-        added = after - precision[i]
-        delta[0, i] += added
-        delta[1, i] += added * m0[i] + share[i] * (m1[i] - m0[i]) * after
+        mean[i] /= precision[i]
 
 
 @jit
@@ -146,28 +145,27 @@ def point_to_copies(rows, begin, end, places, first):
 
 @jit
 def learn_blocks(
-    taken, blocks, size, own, base, deltas, least, share, copied, first, rows, dense, shape, features, clicks, powers, clock, prior,
-    forgetting, cap, mean, variance, rejected,
+    taken, edges, own, naturals, least, share, copied, first, rows, dense, shape, features, clicks, powers, clock, prior, forgetting,
+    cap, mean, variance, rejected,
 ):  # fmt: skip
-    """Thread `own` learns the next block of `size` samples that nobody has taken, until `blocks` are; `dense` is its copy, and its
-    copies of rows begin at `first`.
+    """Thread `own` learns the next block of samples that nobody has taken, until all are; block b ends at edges[b + 1]. `dense` is
+    its copy, and its copies of rows begin at `first`.
 
     Not every second block: a thread whose core has other work would keep the others waiting at the end.
-    MODIFIES: taken[0], deltas[own], features.rows; and as `learn_batch`.
+    MODIFIES: taken[0], naturals[own], features.rows; and as `learn_batch`.
     """
-    n = base.shape[1]
-    precision, m0, v0, m1 = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    n, blocks = naturals.shape[2], len(edges) - 1
+    shown = Shown(np.empty(n), np.empty(n), share, naturals[own])
     copies = first + np.arange(len(copied.rows))
     often, seldom = spans(shape, rows, copied)
     done = 0
     block = fetch_add(taken, 1)
     while block < blocks:
-        begin = block * size
-        end = min(begin + size, len(clicks))
+        begin, end = edges[block], edges[block + 1]
         for span in (often, seldom):
             if span.dense or done % PATIENCE == 0:
-                gather(base, deltas, least, span.places[0], span.places[1], precision, m0, v0)
-                exchange_weights(dense, shape, rows, copies, span, m0, v0, False)
+                gather(naturals, least, span.places[0], span.places[1], shown.precision, shown.mean)
+                exchange_weights(dense, shape, rows, copies, span, shown, False)
         point_to_copies(features.rows, features.indptr[begin], features.indptr[end], copied.places, first)
         part = Features(features.indptr[begin : end + 1], features.rows, features.keys, features.values, features.fields)
         learn_batch(
@@ -178,5 +176,4 @@ def learn_blocks(
         block = fetch_add(taken, 1)
         for span in (often, seldom):
             if span.dense or done % PATIENCE == 0 or block >= blocks:
-                exchange_weights(dense, shape, rows, copies, span, m1, v0, True)
-                add_delta(precision, m0, m1, v0, share, span.places[0], span.places[1], deltas[own])
+                exchange_weights(dense, shape, rows, copies, span, shown, True)

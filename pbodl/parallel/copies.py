@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pbodl.data.memory import aligned_copy
 from pbodl.kernels.embedding import Features, Forgetting, RowPrior, Rows, forget_rows
 from pbodl.kernels.network import Dense, Shape, forget_dense
-from pbodl.kernels.threads import Copied, exchange_weights, gather, spans, weigh
+from pbodl.kernels.threads import Copied, Shown, exchange_weights, gather, spans, weigh
 from pbodl.parallel.frequent import MOST
 
 APART = 32  # rows between the copies of two threads, so that no cache line has numbers of both
@@ -31,13 +31,12 @@ class Copies:
         forget_rows(rows, _as_features(copied), 0, now, prior, forgetting)
         self._spans = spans(shape, rows, copied)
         n = self._spans[-1].places[1]
-        mean, variance = np.empty((2, n))
+        self._naturals = np.zeros((threads + 1, 2, n))
+        nothing = Shown(np.zeros(n), np.zeros(n), np.ones(n), self._naturals[-1])
         for span in self._spans:
-            exchange_weights(dense, shape, rows, copied.rows, span, mean, variance, True)
-        self._base = np.stack([1.0 / variance, mean / variance])
-        self._deltas = np.zeros((threads, 2, n))
+            exchange_weights(dense, shape, rows, copied.rows, span, nothing, True)
         self._least, self._share = np.empty((2, n))
-        weigh(self._base, dense, shape, rows, copied, prior, *shares, self._least, self._share)
+        weigh(self._naturals[-1], dense, shape, rows, copied, prior, *shares, self._least, self._share)
         # A copy that was last seen at the end of time does not decay: the weights themselves did, once.
         self._denses = [
             dense._replace(
@@ -56,15 +55,16 @@ class Copies:
     def of(self, thread: int) -> tuple[Any, ...]:
         """What `learn_blocks` wants to know of a thread's copies."""
         first = self._places[thread].start
-        return self._base, self._deltas, self._least, self._share, self._copied, first, self._rows, self._denses[thread]
+        return self._naturals, self._least, self._share, self._copied, first, self._rows, self._denses[thread]
 
     def bring_back(self) -> None:
         """Let the weights be what all threads' copies come to."""
         rows, copied = self._rows, self._copied.rows
-        precision, mean, variance = np.empty((3, self._base.shape[1]))
-        gather(self._base, self._deltas, self._least, 0, len(mean), precision, mean, variance)
+        n = self._naturals.shape[-1]
+        shown = Shown(np.empty(n), np.empty(n), self._share, self._naturals[-1])
+        gather(self._naturals, self._least, 0, n, shown.precision, shown.mean)
         for span in self._spans:
-            exchange_weights(self._dense, self._shape, rows, copied, span, mean, variance, False)
+            exchange_weights(self._dense, self._shape, rows, copied, span, shown, False)
         for place in self._places:
             rows.count[copied] += rows.count[place] - np.uint32(1)
             if not self._forgets:

@@ -26,6 +26,7 @@ from pbodl.parallel.merge import DEFAULT, check_merge, fair_shares
 from pbodl.parallel.schedule import Round, Schedule
 
 BLOCK = 512  # samples between two looks at what the others learned of the copied weights, once the ramp has come to its end
+SMALLEST = 128  # of a block at the end of a batch
 STRETCH = 2048  # rows learned, at least, before looking again whether more threads may join, or take larger blocks
 OFTEN = 8  # or this part of the rows seen so far
 LINE = 8  # numbers of a cache line: what each thread counts stands in one of its own
@@ -89,25 +90,25 @@ class Threads:
 
     def _together(self, turn: Round, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, *rest: Any) -> None:
         powers, clock, prior, forgetting, *others, rejected = rest
-        active, size = turn
+        active = turn.workers
         copied, often = frequent_rows(features)
         apart = np.where(np.arange(len(often)) < copied.often, often, PATIENCE * often)  # in a block, what is learned apart of each
         shares = self._shares(turn, apart, features)
         copies = Copies(active, rows, dense, shape, copied, prior, clock[0], forgetting, shares)
         counts = np.zeros((active, 2 * LINE), np.int64)[:, : len(rejected)]
 
-        def work(thread: int, taken: NDArray[np.int64], blocks: int) -> None:
+        def work(thread: int, taken: NDArray[np.int64], edges: NDArray[np.int64]) -> None:
             learn_blocks(
-                taken, blocks, size, thread, *copies.of(thread), shape, features, clicks, powers, clock, prior, forgetting, *others,
+                taken, edges, thread, *copies.of(thread), shape, features, clicks, powers, clock, prior, forgetting, *others,
                 counts[thread],
             )  # fmt: skip
 
-        blocks = -(-len(clicks) // size)
+        edges = block_edges(len(clicks), *turn)
         if self.in_turns:
-            for block in range(blocks):
-                work(block % active, np.array([block]), block + 1)
+            for block in range(len(edges) - 1):
+                work(block % active, np.zeros(1, np.int64), edges[block : block + 2])
         else:
-            list(self._pool.map(work, range(active), [np.zeros(1, np.int64)] * active, [blocks] * active))
+            list(self._pool.map(work, range(active), [np.zeros(1, np.int64)] * active, [edges] * active))
         copies.bring_back()
         rejected += counts.sum(axis=0)
 
@@ -118,6 +119,19 @@ class Threads:
         of_a_sample = (features.indptr[-1] - features.indptr[0]) / (len(features.indptr) - 1)
         shares = fair_shares(*turn, np.zeros(len(often), np.int32), often, of_a_sample, self._variance)
         return shares.dense_mean, shares.mean
+
+
+def block_edges(samples: int, threads: int, size: int) -> NDArray[np.int64]:
+    """Where the blocks of so many samples begin and end: at last they are smaller, so that all threads are done at the same time.
+
+    >>> block_edges(5000, 2, 1024).tolist()
+    [0, 1024, 2018, 2763, 3322, 3741, 4055, 4291, 4468, 4601, 4729, 4857, 4985, 5000]
+    """
+    edges = [0]
+    while edges[-1] < samples:
+        left = samples - edges[-1]
+        edges.append(edges[-1] + min(left, size, max(SMALLEST, left // (2 * threads))))
+    return np.array(edges)
 
 
 def learn_with_threads(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pbodl.kernels.embedding import Features
-from pbodl.kernels.threads import Copied, add_delta, exchange_weights, gather, point_to_copies, spans, weigh
+from pbodl.kernels.threads import Copied, Shown, exchange_weights, gather, point_to_copies, spans, weigh
 from pbodl.parallel.frequent import frequent_rows
 from tests.parallel.logs import fm, plain_log
 
@@ -17,38 +17,57 @@ def trained(seed: int):
     return model
 
 
-def as_vectors(model):
-    """Means and variances of the dense weights and of the rows of COPIED."""
+def shown(n, share=1.0):
+    """As if nothing had been there."""
+    return Shown(np.zeros(n), np.zeros(n), np.full(n, share), np.zeros((2, n)))
+
+
+def naturals(model, before=None):
+    """Precisions and precision-means of the dense weights and of the rows of COPIED, or what they gained since `before` was shown."""
     both = spans(model.shape, model.rows(), COPIED)
-    mean, variance = np.full((2, both[-1].places[1]), np.nan)
+    to = before or shown(both[-1].places[1])
     for span in both:
-        exchange_weights(model.dense, model.shape, model.rows(), COPIED.rows, span, mean, variance, True)
-    return mean, variance
+        exchange_weights(model.dense, model.shape, model.rows(), COPIED.rows, span, to, True)
+    return to.added
+
+
+def as_shown(precision, mean, share=1.0):
+    return shown(len(mean), share)._replace(precision=precision, mean=mean)
+
+
+@pytest.mark.nojit
+def test_weights_are_their_natural_parameters():
+    model = trained(0)
+    precision, precision_mean = naturals(model)
+    n_in = model.shape.sizes[0]
+    np.testing.assert_array_equal(precision[: n_in + 1], 1.0 / model.dense.variance[0, 0, : n_in + 1].astype(np.float64))
+    np.testing.assert_allclose(precision_mean[: n_in + 1] / precision[: n_in + 1], model.dense.mean[0, 0, : n_in + 1], rtol=1e-12)
+    rows, dim = model.rows(), model.spec.dim
+    last = np.append(rows.variance[COPIED.rows[-1]], rows.linear_variance[COPIED.rows[-1]]).astype(np.float64)
+    np.testing.assert_array_equal(precision[-dim - 1 :], 1.0 / last)
 
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("threads", [1, 3])
-def test_base_and_deltas_are_the_product_of_all_messages(threads):
-    (m0, v0), ends = as_vectors(trained(0)), [as_vectors(trained(seed)) for seed in range(1, threads + 1)]
-    base, deltas = np.stack([1 / v0, m0 / v0]), np.zeros((threads, 2, len(m0)))
-    for t, (m1, v1) in enumerate(ends):
-        add_delta(1 / v0, m0, m1, v1, np.ones(len(m0)), 0, len(m0), deltas[t])
-    precision, mean, variance = np.empty((3, len(m0)))
-    gather(base, deltas, np.zeros(len(m0)), 0, len(m0), precision, mean, variance)
-    want = 1 / v0 + sum(1 / v1 - 1 / v0 for _, v1 in ends)
-    np.testing.assert_allclose(variance, 1 / want, rtol=1e-9)
-    np.testing.assert_allclose(precision, want, rtol=1e-9)
-    np.testing.assert_allclose(mean, (m0 / v0 + sum(m1 / v1 - m0 / v0 for m1, v1 in ends)) / want, rtol=1e-9, atol=1e-12)
+def test_base_and_what_was_added_are_the_product_of_all_messages(threads):
+    base, ends = naturals(trained(0)), [naturals(trained(seed)) for seed in range(1, threads + 1)]
+    seen = base[0], base[1] / base[0]
+    added = [naturals(trained(seed), as_shown(*seen)) for seed in range(1, threads + 1)]
+    precision, mean = np.empty_like(base)
+    gather(np.stack([*added, base]), np.zeros(len(mean)), 0, len(mean), precision, mean)
+    want = base + sum(end - base for end in ends)
+    np.testing.assert_allclose(precision, want[0], rtol=1e-9)
+    np.testing.assert_allclose(mean, want[1] / want[0], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.nojit
 def test_half_of_a_step_moves_the_mean_half_as_far():
-    (m0, v0), (m1, v1) = as_vectors(trained(0)), as_vectors(trained(1))
-    delta = np.zeros((1, 2, len(m0)))
-    add_delta(1 / v0, m0, m1, v1, np.full(len(m0), 0.5), 0, len(m0), delta[0])
-    precision, mean, variance = np.empty((3, len(m0)))
-    gather(np.stack([1 / v0, m0 / v0]), delta, np.zeros(len(m0)), 0, len(m0), precision, mean, variance)
-    np.testing.assert_allclose(variance, v1, rtol=1e-9)
+    base, end = naturals(trained(0)), naturals(trained(1))
+    m0, m1 = base[1] / base[0], end[1] / end[0]
+    added = naturals(trained(1), as_shown(base[0], m0, share=0.5))
+    precision, mean = np.empty_like(base)
+    gather(np.stack([added, base]), np.zeros(len(mean)), 0, len(mean), precision, mean)
+    np.testing.assert_allclose(precision, end[0], rtol=1e-9)
     np.testing.assert_allclose(mean, m0 + 0.5 * (m1 - m0), rtol=1e-9, atol=1e-12)
 
 
@@ -61,8 +80,9 @@ def test_a_variance_stays_below_ten_times_the_priors_or_what_it_was():
     base = np.full((2, n), 1e3)
     base[0, 7] = 0.01
     weigh(base, model.dense, model.shape, rows, COPIED, model.row_prior, 0.5, np.array([0.7, 0.8, 0.9]), least, share)
-    precision, mean, variance = np.empty((3, n))
-    gather(base, np.full((1, 2, n), -1e6), least, 0, n, precision, mean, variance)
+    precision, mean = np.empty((2, n))
+    gather(np.stack([np.full((2, n), -1e6), base]), least, 0, n, precision, mean)
+    variance = 1.0 / precision
     n_dense, dim = n - 3 * (rows.mean.shape[1] + 1), rows.mean.shape[1]
     assert variance[7] == pytest.approx(1000.0)
     np.testing.assert_allclose(np.delete(variance[:n_dense], 7), 10 * model.dense.prior_variance, rtol=1e-6)
@@ -74,13 +94,12 @@ def test_a_variance_stays_below_ten_times_the_priors_or_what_it_was():
 
 
 @pytest.mark.nojit
-def test_weights_come_back_from_the_vectors_they_went_to():
+def test_weights_come_back_from_their_natural_parameters():
     source, target = trained(0), trained(1)
-    mean, variance = as_vectors(source)
+    precision, precision_mean = naturals(source)
     for span in spans(target.shape, target.rows(), COPIED):
-        exchange_weights(target.dense, target.shape, target.rows(), COPIED.rows, span, mean, variance, False)
-    for comp, ref in zip(as_vectors(target), (mean, variance), strict=True):
-        np.testing.assert_array_equal(comp, ref)
+        to = as_shown(precision, precision_mean / precision)
+        exchange_weights(target.dense, target.shape, target.rows(), COPIED.rows, span, to, False)
     for name in ("mean", "linear_variance"):
         np.testing.assert_array_equal(target.table.column(name)[COPIED.rows], source.table.column(name)[COPIED.rows])
     others = np.setdiff1d(np.arange(min(target.table.size, source.table.size)), COPIED.rows)
