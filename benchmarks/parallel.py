@@ -9,8 +9,9 @@ a cluster by the weights as they were pulled.
     sets:2               two sets of workers with other non-clicks, sampled to 0.3; sets:1 is its baseline
     window:poisoned      4 workers; half of the labels of rows 98,304 to 131,072 are wrong. window:undone takes their messages back
                          at once, window:late at the end, window:skipped never learns them, window:clean has none wrong
-and after a + `init=7` (the seed of the model, else that of the world), `burn=100k`, `half` (16 bits on the wire), `paper` (passes and sets as the paper counts them), `merge=add` (threads),
-`wrong=0.05` (that share of the labels in the third fifth of the log is wrong).
+and after a + `init=7` (the seed of the model, else that of the world), `burn=100k`, `half` (16 bits on the wire), `paper` (passes
+and sets as the paper counts them), `merge=add` (threads), `wrong=0.05` (that share of the labels in the third fifth of the log is
+wrong).
 """
 
 import argparse

@@ -145,8 +145,8 @@ def point_to_copies(rows, begin, end, places, first):
 
 @jit
 def learn_blocks(
-    taken, edges, own, naturals, least, share, copied, first, rows, dense, shape, features, clicks, powers, clock, prior, forgetting,
-    cap, mean, variance, rejected,
+    taken, edges, own, naturals, least, share, copied, first, rows, dense, shape, features, clicks, powers, clock, prior,
+    forgetting, cap, mean, variance, rejected,
 ):  # fmt: skip
     """Thread `own` learns the next block of samples that nobody has taken, until all are; block b ends at edges[b + 1]. `dense` is
     its copy, and its copies of rows begin at `first`.

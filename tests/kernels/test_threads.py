@@ -23,7 +23,7 @@ def shown(n, share=1.0):
 
 
 def naturals(model, before=None):
-    """Precisions and precision-means of the dense weights and of the rows of COPIED, or what they gained since `before` was shown."""
+    """Precisions and precision-means of the dense weights and of the rows of COPIED; or what they gained since `before`."""
     both = spans(model.shape, model.rows(), COPIED)
     to = before or shown(both[-1].places[1])
     for span in both:

@@ -6,7 +6,7 @@ import pytest
 import pbodl
 from pbodl.errors import InputError
 from pbodl.models.clock import parse_duration
-from pbodl.parallel.local import Threads, learn_with_threads
+from pbodl.parallel.local import SMALLEST, Threads, block_edges, learn_with_threads
 from tests.click_log import PLAIN, RICH
 from tests.parallel.logs import differing, fm, log_loss, market_log, rich_log
 
@@ -168,3 +168,15 @@ def test_a_failing_thread_is_not_passed_over():
     model.row_prior = None
     with pytest.raises(Exception):  # noqa: B017
         model.learn(batch)
+
+
+@pytest.mark.parametrize(
+    ("samples", "threads", "size"), [(65_536, 2, 512), (2048, 8, 64), (700, 2, 512), (1, 2, 512), (10_000, 16, 70)]
+)
+def test_blocks_cover_all_samples_once_and_none_is_larger_than_asked(samples, threads, size):
+    edges = block_edges(samples, threads, size)
+    assert (edges[0], edges[-1]) == (0, samples)
+    sizes = np.diff(edges)
+    assert sizes.min() > 0
+    assert sizes.max() <= size
+    assert sizes[-1] <= SMALLEST  # what all others may have to wait for
