@@ -3,17 +3,20 @@
 Two models take turns, chunk by chunk, so that a busy moment of the machine falls on both; a figure is the median over the chunks,
 and the best chunk stands beside it. `kernel` is learning from hashed batches; `bound` as many models as workers, each by its own
 thread, which share nothing but the machine: what its cores and caches leave to be gained; `train` the whole session on a Parquet
-file, reading, hashing and metrics included, and its CPU. The costs of a cluster's steps are per row of a minibatch.
+file, reading, hashing and metrics included, and its CPU; its bound are as many processes, each of which trains a model of its own
+on its part of the file. The costs of a cluster's steps are per row of a minibatch.
 """
 
 import argparse
+import multiprocessing
 import statistics
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 
 import pbodl
 from benchmarks.workload import make_workload
@@ -49,21 +52,32 @@ def kernel(rows: int, workers: int, rounds: int) -> None:
 
 
 def session(rows: int, workers: int, rounds: int) -> None:
-    """`pbodl train` on a Parquet file, with one worker and with several in turns."""
+    """`pbodl train` on a Parquet file, with one worker and with several in turns; and as many processes, each on its part of it."""
+    seconds: dict[str, list[float]] = {"one": [], "train": [], "train, bound": []}
+    used: dict[str, list[float]] = {name: [] for name in seconds}
+    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        whole, *parts = [Path(name) / f"log-{n}.parquet" for n in range(1 + workers)]
+        World(rows=rows).write(whole)
+        log, size = pyarrow.parquet.read_table(whole), -(-rows // workers)
+        for start, part in zip(range(0, rows, size), parts, strict=True):
+            pyarrow.parquet.write_table(log.slice(start, size), part, compression="zstd", row_group_size=131_072)
+        for lap in range(rounds + 1):
+            for case, paths, n in (("one", [whole], 1), ("train", [whole], workers), ("train, bound", parts, 1)):
+                taken = list(pool.map(_train, paths, [f"{case}-{lap}"] * len(paths), [n] * len(paths)))
+                if lap:  # the first compiles
+                    seconds[case].append(max(wall for wall, _ in taken) / rows)
+                    used[case].append(sum(cpu for _, cpu in taken) / rows)
+    for case in ("train", "train, bound"):
+        _tell(case, workers, {1: seconds["one"], workers: seconds[case]})
+    print("CPU µs a row: " + ", ".join(f"{case} {1e6 * statistics.median(times):.2f}" for case, times in used.items()))
+
+
+def _train(log: Path, run: str, workers: int) -> tuple[float, float]:
+    """The seconds of a session, and of CPU."""
+    began = time.process_time()
     config = check_config(PRESETS["synthetic"]())
-    seconds: dict[int, list[float]] = {1: [], workers: []}
-    used: dict[int, list[float]] = {1: [], workers: []}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "log.parquet"
-        World(rows=rows).write(path)
-        for lap in range(rounds):
-            for n in seconds:
-                began = time.process_time()
-                summary = train(config, [str(path)], Path(folder) / f"run-{n}-{lap}", prepare=threads_for(n, "shared", None))
-                used[n].append((time.process_time() - began) / rows)
-                seconds[n].append(summary["seconds"] / rows)
-    _tell("train", workers, seconds)
-    print("train: CPU µs a row: " + ", ".join(f"{1e6 * statistics.median(times):.2f} with {n}" for n, times in used.items()))
+    summary = train(config, [str(log)], log.with_suffix(f".{run}"), prepare=threads_for(workers, "shared", None))
+    return summary["seconds"], time.process_time() - began
 
 
 def costs(rows: int, minibatch: int) -> None:
