@@ -30,20 +30,19 @@ def aligned_copy(array: NDArray) -> NDArray:
     return copy
 
 
-def beside_each_other(n: int, kinds: Mapping[str, DTypeLike]) -> tuple[NDArray[np.uint8], dict[str, NDArray]]:
-    """Uninitialised records, and arrays (n,) by name that are their parts: numbers of one place stand in the same cache line.
+def beside_each_other(n: int, kinds: Mapping[str, DTypeLike]) -> dict[str, NDArray]:
+    """Uninitialised arrays (n,) by name, whose numbers of one place stand in the same cache line: each is a part of a record.
 
-    >>> records, arrays = beside_each_other(3, {"count": np.uint32, "time": np.float64})
-    >>> records.shape, {name: (array.shape, array.strides) for name, array in arrays.items()}
-    ((3, 16), {'time': ((3,), (16,)), 'count': ((3,), (16,))})
+    >>> arrays = beside_each_other(3, {"count": np.uint32, "time": np.float64})
+    >>> {name: (array.shape, array.strides) for name, array in arrays.items()}
+    {'time': ((3,), (16,)), 'count': ((3,), (16,))}
     """
     fields = sorted(kinds, key=lambda name: -np.dtype(kinds[name]).itemsize)  # so each stands at a multiple of its size
     sizes = [np.dtype(kinds[name]).itemsize for name in fields]
     whole = 1 << (sum(sizes) - 1).bit_length()  # a power of two: none reaches into a second line
     places = zip(fields, accumulate(sizes[:-1], initial=0), strict=True)
     records = aligned((n, whole), np.uint8)
-    parts = {name: records[:, at : at + np.dtype(kinds[name]).itemsize].view(kinds[name])[:, 0] for name, at in places}
-    return records, parts
+    return {name: records[:, at : at + np.dtype(kinds[name]).itemsize].view(kinds[name])[:, 0] for name, at in places}
 
 
 def keep_freed() -> None:

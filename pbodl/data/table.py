@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pbodl._jit import first_column, jit
+from pbodl._jit import jit
 from pbodl.data.hashing import wrapping
 from pbodl.data.index import SMALLEST, enter_rows, find_rows, first_places_of, fitting_samples, insert_keys, slots_for
 from pbodl.data.memory import aligned, beside_each_other
@@ -57,8 +57,7 @@ class Table:
         self.spread: Spread = at_once  # who works on its rows, where the work is a row's own
         self._widths = dict(columns)
         self._beside: tuple[str, ...] = ()
-        self._blocks: list[NDArray] = []  # the memory of all that a row has
-        self._make_room(0)
+        self._take(self._room(0))
         self._slots = np.zeros(SMALLEST, dtype=np.uint32)
 
     def __len__(self) -> int:
@@ -93,10 +92,8 @@ class Table:
 
         Of several threads that change neighbouring rows few meet in a cache line then; one alone is faster with columns.
         """
-        before, self._beside = self._all(), columns
-        self._make_room(len(self._keys))
-        for name, array in self._all().items():
-            array[: self.size] = before[name][: self.size]
+        self._beside = columns
+        self._resize(len(self._keys))
 
     def arrays(self, spare: int) -> dict[str, NDArray]:
         """All that learning changes, by name, with `spare` rows behind the last one that are nobody's, and keep nothing."""
@@ -108,7 +105,9 @@ class Table:
     @property
     def nbytes(self) -> int:
         """The memory of all arrays, the index and the slack for growth included."""
-        return self._slots.nbytes + sum(block.nbytes for block in self._blocks)
+        records = ("last_seen", "count", *self._beside) if self._beside else ()
+        apart = sum(array.nbytes for name, array in self._all().items() if name not in records)
+        return self._slots.nbytes + apart + (len(self._keys) * self._count.strides[0] if records else 0)
 
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
         """The row of each key, -1 if it is unseen; changes nothing."""
@@ -227,7 +226,7 @@ class Table:
         if twice >= 0:
             raise InputError(f"the state holds the key {keys[twice]} twice; it is damaged")
         self._slots, self.size = slots, size
-        self._make_room(size)
+        self._take(self._room(size))
         for name, array in self._all().items():
             array[:] = state[name]
         self.evicted, self.expired = int(state["evicted"]), int(state["expired"])
@@ -244,33 +243,29 @@ class Table:
         larger = max(SMALLEST, self.size + (self.size // 2 if self.size < LARGE else self.size // 4))
         return larger if self.capacity is None else min(larger, max(self.capacity, self.size + 1))
 
-    def _make_room(self, allocated: int) -> None:
-        """Uninitialised arrays of all that a row has, instead of those there are."""
-        kinds: dict[str, DTypeLike] = {"keys": np.uint64, "field": np.uint16, "last_seen": np.float64, "count": np.uint32}
-        kinds |= dict.fromkeys(self._widths, np.float32)
-        parts: dict[str, NDArray] = {}
-        self._blocks = []
-        if self._beside:
-            records, parts = beside_each_other(allocated, {name: kinds[name] for name in ("last_seen", "count", *self._beside)})
-            self._blocks.append(records)
-        arrays = {}
-        for name, kind in kinds.items():
-            if name in parts:
-                arrays[name] = parts[name][:, None]
-            else:
-                arrays[name] = aligned((allocated, self._widths.get(name, 1)), kind)
-                self._blocks.append(arrays[name])
-        self._keys, self._field, self._last_seen, self._count = (first_column(arrays.pop(name)) for name in ABOUT)
+    def _room(self, allocated: int) -> dict[str, NDArray]:
+        """Uninitialised arrays of all that a row has, by name."""
+        about: dict[str, DTypeLike] = {"last_seen": np.float64, "count": np.uint32}
+        beside = beside_each_other(allocated, about | dict.fromkeys(self._beside, np.float32)) if self._beside else {}
+        arrays = {"keys": aligned((allocated,), np.uint64), "field": aligned((allocated,), np.uint16)}
+        arrays |= {name: beside[name] if beside else aligned((allocated,), kind) for name, kind in about.items()}
+        for name, width in self._widths.items():
+            arrays[name] = beside[name][:, None] if name in beside else aligned((allocated, width), np.float32)
+        return arrays
+
+    def _take(self, arrays: dict[str, NDArray]) -> None:
+        """Have these for one's own."""
+        self._keys, self._field, self._last_seen, self._count = (arrays.pop(name) for name in ABOUT)
         self._columns = arrays
 
     def _all(self) -> dict[str, NDArray]:
         return dict(zip(ABOUT, (self._keys, self._field, self._last_seen, self._count), strict=True)) | self._columns
 
     def _resize(self, allocated: int) -> None:
-        before = self._blocks
-        self._make_room(allocated)
-        for block, larger in zip(before, self._blocks, strict=True):
-            self._copy(block, larger)
+        larger = self._room(allocated)
+        for name, array in self._all().items():
+            self._copy(array, larger[name])
+        self._take(larger)
 
     def _copy(self, array: NDArray, larger: NDArray) -> None:
         def copy(start: int, stop: int) -> None:

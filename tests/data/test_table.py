@@ -1,5 +1,6 @@
 """The table against a dict, with keys that are made to collide."""
 
+import copy
 from itertools import pairwise
 
 import numpy as np
@@ -224,3 +225,19 @@ def test_first_places_of_new_rows(before, keys):
     old_size = table.size
     rows = table.insert(as_keys(keys))
     assert table.first_places(rows, old_size).tolist() == [keys.index(key) for key in table.keys[old_size:].tolist()]
+
+
+@pytest.mark.parametrize("beside", [(), ("linear",)])
+def test_a_deep_copy_grows_as_the_table_does(beside):
+    table, keys = Table({"mean": 2, "linear": 1}), np.arange(5000, dtype=np.uint64)
+    if beside:
+        table.put_beside(*beside)
+    table.insert(keys[:70])
+    twin = copy.deepcopy(table)
+    for one in (table, twin):
+        one.column("mean")[:], one.column("linear")[:], one.count[:] = 1.5, 2.5, 3
+        one.insert(keys)
+    assert table.size == twin.size == len(keys)
+    for name in ("keys", "field", "last_seen", "count", "mean", "linear"):
+        np.testing.assert_array_equal(twin.state()[name][:70], table.state()[name][:70])
+    assert (twin.column("linear")[:70] == 2.5).all()

@@ -9,6 +9,7 @@ import pytest
 
 from pbodl.serving import sharing
 from pbodl.serving.follower import Follower
+from pbodl.serving.packed import PackedTable
 from pbodl.serving.sharing import Announced, Worker
 from pbodl.streaming.publish import Publisher
 from tests.serving.processes import until
@@ -64,6 +65,23 @@ def test_the_rows_are_files_in_memory_and_not_copies(tmp_path, pair):
     theirs[0, 0] = 3.0  # what a worker should never do reaches nobody else
     assert ours[0, 0] == 7.5
     assert len(os.listdir(memory)) >= 5
+
+
+def test_shared_rows_stay_what_they_became_when_the_table_grows(tmp_path):
+    model = MODELS["fm"]()
+    for rows in steps():
+        model.learn(rows)
+    table = PackedTable.of(model)
+    table.share(str(tmp_path))
+    table.column("weights")[:] += 1.0
+    table.count[:] += np.uint32(1)
+    before, size = table.state(), table.size
+    new = np.arange(2 * size, dtype=np.uint64) + np.uint64(1 << 40)
+    table.insert(new)
+    assert table.size == 3 * size
+    for name in ("keys", "field", "last_seen", "count", "weights"):
+        np.testing.assert_array_equal(table.state()[name][:size], before[name])
+    np.testing.assert_array_equal(table.find(new), size + np.arange(2 * size))
 
 
 def test_a_version_in_use_is_left_alone(tmp_path, pair):
