@@ -4,7 +4,7 @@ Two models take turns, chunk by chunk, so that a busy moment of the machine fall
 and the best chunk stands beside it. `kernel` is learning from hashed batches; `bound` as many models as workers, each by its own
 thread, which share nothing but the machine: what its cores and caches leave to be gained; `train` the whole session on a Parquet
 file, reading, hashing and metrics included, and its CPU; its bound are as many processes, each of which trains a model of its own
-on its part of the file. The costs of a cluster's steps are per row of a minibatch.
+on a file that is so much shorter. The costs of a cluster's steps are per row of a minibatch.
 """
 
 import argparse
@@ -16,7 +16,6 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 
 import pbodl
 from benchmarks.workload import make_workload
@@ -52,18 +51,26 @@ def kernel(rows: int, workers: int, rounds: int) -> None:
 
 
 def session(rows: int, workers: int, rounds: int) -> None:
-    """`pbodl train` on a Parquet file, with one worker and with several in turns; and as many processes, each on its part of it."""
+    """`pbodl train` on a Parquet file, with one worker and with several in turns; and in as many processes, a part each."""
     seconds: dict[str, list[float]] = {"one": [], "train": [], "train, bound": []}
     used: dict[str, list[float]] = {name: [] for name in seconds}
-    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    fresh = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ProcessPoolExecutor(1, fresh) as alone,
+        ProcessPoolExecutor(workers, fresh) as apart,
+    ):
         whole, *parts = [Path(name) / f"log-{n}.parquet" for n in range(1 + workers)]
         World(rows=rows).write(whole)
-        log, size = pyarrow.parquet.read_table(whole), -(-rows // workers)
-        for start, part in zip(range(0, rows, size), parts, strict=True):
-            pyarrow.parquet.write_table(log.slice(start, size), part, compression="zstd", row_group_size=131_072)
+        for seed, part in enumerate(parts):
+            World(seed=seed, rows=rows // workers).write(part)
         for lap in range(rounds + 1):
-            for case, paths, n in (("one", [whole], 1), ("train", [whole], workers), ("train, bound", parts, 1)):
-                taken = list(pool.map(_train, paths, [f"{case}-{lap}"] * len(paths), [n] * len(paths)))
+            for case, pool, logs, n in (
+                ("one", alone, [whole], 1),
+                ("train", alone, [whole], workers),
+                ("train, bound", apart, parts, 1),
+            ):
+                taken = list(pool.map(_train, logs, [f"{case}-{lap}"] * len(logs), [n] * len(logs)))
                 if lap:  # the first compiles
                     seconds[case].append(max(wall for wall, _ in taken) / rows)
                     used[case].append(sum(cpu for _, cpu in taken) / rows)
@@ -129,6 +136,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if options.rows < 4 * CHUNK:
+        parser.error(f"--rows must be at least {4 * CHUNK}: the first {2 * CHUNK} rows are not measured")
     kernel(options.rows, options.workers, options.rounds)
     for minibatch in (256, 1024):
         costs(min(options.rows, 300_000), minibatch)

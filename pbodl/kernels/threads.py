@@ -5,12 +5,12 @@ which costs less than any lock. The dense weights are touched by every sample, a
 of these each thread has a copy of its own. After every block of samples it adds to `naturals[t]`, which it alone writes, what the
 block added in natural parameters, and takes
     copy = base × Π_u naturals[u]
-anew, everybody's included. Nothing of these weights is lost, and no cache line of them is written by two. Of the copied rows the
-less frequent are met by few samples of a block: they are exchanged every PATIENCE blocks.
+anew, everybody's included. Nothing of these weights is lost, and none of them is written by two. Of the copied rows the less
+frequent are met by few samples of a block: they are exchanged every PATIENCE blocks.
 
 Shapes: N weights of which there are copies, the dense ones first, then the rows, one after the other; naturals (threads + 1, 2, N)
-are precisions and precision-means that each thread added, and at last the base's. In float64, from float32 weights: 1/v is not a
-float32 number.
+are precisions and precision-means that each thread added, and at last those of the base. In float64, from float32 weights: 1/v is
+not a float32 number.
 """
 
 from typing import NamedTuple
@@ -43,9 +43,9 @@ class Span(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Copied weights as a thread took them, and what it makes of them; (N,) each."""
+    """Copied weights as a thread took them, and what it makes of them."""
 
-    precision: np.ndarray
+    precision: np.ndarray  # (N,)
     mean: np.ndarray
     share: np.ndarray  # of the step of a mean, that counts
     added: np.ndarray  # (2, N): in natural parameters

@@ -1,4 +1,4 @@
-"""Weights of which every thread has a copy: a base and the threads' deltas."""
+"""Weights of which every thread has a copy: a base, and what the threads added to it."""
 
 import numpy as np
 import pytest

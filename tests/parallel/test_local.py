@@ -32,7 +32,7 @@ def test_turns_are_the_same_every_time():
 
 
 def test_turns_that_add_are_sequential_training_bit_for_bit():
-    # Each block begins with all that the others added, so that nothing but the arithmetic of copies and deltas is left to differ.
+    # Each block begins with all that the others added, so that nothing but the arithmetic of the copies is left to differ.
     batch = market_log(20_000)
     ref, comp = fm(**OPTIONS), fm(**OPTIONS)
     learn_with_threads(comp, 2, "add", in_turns=True)
