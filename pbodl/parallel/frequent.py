@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
 from pbodl.kernels.embedding import Features
 from pbodl.kernels.threads import Copied
 
@@ -37,34 +36,16 @@ def frequent_rows(features: Features) -> Frequent:
     """
     samples = min(SAMPLES, len(features.indptr) - 1)
     asked = np.linspace(0, len(features.indptr) - 1, samples, endpoint=False).astype(np.int64)
-    most = int((features.indptr[asked + 1] - features.indptr[asked]).sum())
-    rows, fields, times = np.empty((3, most), np.int32)
-    distinct = _count(features, asked, np.full(1 << (2 * most).bit_length(), -1, np.int32), rows, fields, times)
-    enough = np.flatnonzero(times[:distinct] >= FREQUENT)
-    often = enough[np.argsort(-times[enough], kind="stable")[:MOST]]
+    begins, lengths = features.indptr[asked], features.indptr[asked + 1] - features.indptr[asked]
+    entries = np.arange(lengths.sum()) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
+    rows, first, times = np.unique(features.rows[entries], return_index=True, return_counts=True)
+    often = np.argsort(-times, kind="stable")[:MOST]
+    often = often[times[often] >= FREQUENT]
     # Two rows may want the same slot: the more frequent has it.
     _, kept = np.unique(rows[often] % SLOTS, return_index=True)
     often = often[np.sort(kept)]
     places = np.full((SLOTS, 2), -1, np.int32)
     places[rows[often] % SLOTS] = np.stack([rows[often], np.arange(len(often))], axis=1)
     share = times[often] / samples
-    return Frequent(Copied(rows[often], fields[often], places, np.int64((share >= VERY).sum())), share)
-
-
-@jit
-def _count(features, samples, slots, rows, fields, times):
-    """The distinct rows of some samples, their fields, and how often each is met; how many. MODIFIES: slots, rows, fields, times.
-
-    `slots`, a power of two and more than there are entries, hold the row's place among the distinct ones, or -1.
-    """
-    mask, distinct = len(slots) - 1, 0
-    for s in samples:
-        for j in range(features.indptr[s], features.indptr[s + 1]):
-            slot = features.rows[j] & mask
-            while slots[slot] >= 0 and rows[slots[slot]] != features.rows[j]:
-                slot = (slot + 1) & mask
-            if slots[slot] < 0:
-                slots[slot], rows[distinct], fields[distinct], times[distinct] = distinct, features.rows[j], features.fields[j], 0
-                distinct += 1
-            times[slots[slot]] += 1
-    return distinct
+    copied = Copied(rows[often], features.fields[entries[first[often]]], places, np.int64((share >= VERY).sum()))
+    return Frequent(copied, share)
