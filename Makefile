@@ -37,6 +37,7 @@ test-slow: $(READY) programs ## the tests that take longer
 
 check: $(READY) ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from pbodl.experiments.ab_arm import ArmAtWork, burn_in, with_candidates
-from pbodl.experiments.ab_features import Features, batch_of
-from pbodl.experiments.ab_lineup import Arm
-from pbodl.experiments.ab_tuning import NEVER, SEEDS
-from pbodl.experiments.ab_world import World
+from pbodl.experiments.ab.ab_tuning import NEVER, SEEDS
+from pbodl.experiments.ab.ad_features import AdFeatures, batch_of
+from pbodl.experiments.ab.ad_world import AdWorld
+from pbodl.experiments.ab.arm import ArmAtWork, burn_in, with_candidates
+from pbodl.experiments.ab.lineup import Arm
 
 DAYS, AFTER, REQUESTS_PER_DAY, ADS = 3, 7, 40_000, 300  # as the experiment has them
 ADAPTING = (("adapt_prior", True),)
@@ -42,8 +42,8 @@ class Found(NamedTuple):
 
 def find(arm: Arm, seed: int) -> Found:
     """Predict the candidates of the day after the burn-in."""
-    world = World(seed, DAYS + AFTER, REQUESTS_PER_DAY, ADS)
-    features = Features(world)
+    world = AdWorld(seed, DAYS + AFTER, REQUESTS_PER_DAY, ADS)
+    features = AdFeatures(world)
     log = burn_in(world, features, DAYS)
     model = ArmAtWork(arm, world, features, log, "ecpm").model
     requests, candidates = with_candidates(world, world.requests(DAYS).part(slice(None, None, EVERY)))

@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 
-from pbodl.experiments.ab_arm import CHUNK, with_candidates
-from pbodl.experiments.ab_world import World
+from pbodl.experiments.ab.ad_world import AdWorld
+from pbodl.experiments.ab.arm import CHUNK, with_candidates
 
 REQUESTS = 100_000
 
@@ -18,7 +18,7 @@ REQUESTS = 100_000
 def main() -> None:
     """Print how many requests a second of CPU time is good for, in markets of two sizes."""
     for ads in (300, 900):
-        world = World(0, 1, REQUESTS, ads)
+        world = AdWorld(0, 1, REQUESTS, ads)
         with_candidates(world, world.requests(0).part(slice(0, 10)))
         began, found, clicks = time.process_time(), 0, 0
         requests = world.requests(0)

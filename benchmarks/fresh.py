@@ -22,10 +22,10 @@ import numpy as np
 
 from benchmarks.broker import command, free_port, redis_server
 from pbodl.data.synthetic import World
-from pbodl.data.world_columns import GROUPS
+from pbodl.data.synthetic.world_columns import GROUPS
 from pbodl.serving import Client
 from pbodl.serving.client import ServerError
-from pbodl.streaming.redis_stream import RedisSink
+from pbodl.streaming.sources.redis_stream import RedisSink
 
 HISTORY, RATE, STEP = 100_000, 500, 0.1  # impressions before the trials, impressions a second, seconds between messages
 DELAY = 60.0  # of clicks, in the mean

@@ -26,10 +26,10 @@ from benchmarks.served import served
 from benchmarks.stopwatch import Stopwatch, peak, resident
 from benchmarks.watch import DAYS, faults, ordinary
 from pbodl.data.synthetic import World
-from pbodl.streaming.learner import StreamOptions
-from pbodl.streaming.redis_stream import RedisSink
+from pbodl.streaming.online_service import Options, online
 from pbodl.streaming.replay import DelayedClicks
-from pbodl.streaming.service import Options, online
+from pbodl.streaming.sources.redis_stream import RedisSink
+from pbodl.streaming.stream_learner import StreamOptions
 from pbodl.training.config import Config, check_config
 from pbodl.training.session import train
 

@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 
 import pbodl
 from benchmarks.workload import make_workload
-from pbodl.data.arrays import Batch
+from pbodl.data.batch import Batch
 from pbodl.models.clock import parse_duration
-from pbodl.parallel.cluster import Cluster
-from pbodl.parallel.local import learn_with_threads
 from pbodl.parallel.message import Message, negated
 from pbodl.parallel.reinforcement import EP, Passes, multiple_data
+from pbodl.parallel.simulated import Cluster
+from pbodl.parallel.threads.learning_threads import learn_with_threads
 from pbodl.parallel.worker import Worker
-from pbodl.training.metrics import StreamMetrics
+from pbodl.training.stream_metrics import StreamMetrics
 
 CHUNK = 32_768
 SETS_RATE = 0.3

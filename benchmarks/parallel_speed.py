@@ -20,9 +20,9 @@ import numpy as np
 import pbodl
 from benchmarks.workload import make_workload
 from pbodl.data.synthetic import World
-from pbodl.parallel.local import learn_with_threads, threads_for
 from pbodl.parallel.message import decode, encode
-from pbodl.parallel.server import Shard
+from pbodl.parallel.shard import Shard
+from pbodl.parallel.threads.learning_threads import learn_with_threads, threads_for
 from pbodl.parallel.worker import Worker, plan
 from pbodl.training.config import check_config
 from pbodl.training.presets import PRESETS

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.peer import PEERS, Peer
 from benchmarks.split import load, log_loss, prepare
 from pbodl.experiments.paired import Difference, paired_difference
-from pbodl.training.metrics import StreamMetrics
+from pbodl.training.stream_metrics import StreamMetrics
 
 PAGE = Path(__file__).parent.parent / "docs" / "peers.md"
 LIBRARIES = ("vowpalwabbit", "river", "torch", "lightgbm", "numpy", "numba")
@@ -94,7 +94,7 @@ def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, ro
         "  suffer less from it. Memory: the most that learning and scoring added to a process that already held its libraries",
         "  and the rows.",
         "- Where several values of a setting stand in brackets, the one before them had the least progressive log loss on so many",
-        "  first training rows; \"an end\": of the values tried, so that one beyond might do better. Others were not tuned.",
+        '  first training rows; "an end": of the values tried, so that one beyond might do better. Others were not tuned.',
         "  Our models have their default settings, but these were found on logs of this same generator: they are not untuned.",
         f"- In bold: {best.peer.name}, our best by progressive log loss: the pick among ours does not look at the last day.",
         "",

@@ -20,7 +20,7 @@ import torch
 import pbodl
 from benchmarks.ads import AD, CONTEXT, SCHEMA, USER, Traffic
 from benchmarks.rivals.torch_fm_mlp import FMMLP
-from pbodl.serving.predictor import Predictor
+from pbodl.serving.scoring.predictor import Predictor
 
 REQUESTS = 40  # different ones, asked in turn
 WANTED_RATIO, WANTED_P99 = 1.0, 3.0

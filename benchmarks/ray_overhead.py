@@ -18,16 +18,16 @@ import psutil
 
 import pbodl
 from benchmarks.workload import make_workload
-from pbodl.parallel.cluster import Cluster
-from pbodl.parallel.journal import Journal
-from pbodl.parallel.lane import DEPTH
-from pbodl.parallel.link import TOKEN, Address, Door, Links
-from pbodl.parallel.local import learn_with_threads
-from pbodl.parallel.on_ray import Settings, ray_for
+from pbodl.parallel.cluster.journal import Journal
+from pbodl.parallel.cluster.on_ray import RaySettings, ray_for
+from pbodl.parallel.cluster.remote_calls import TOKEN, Address, Door, Links
+from pbodl.parallel.cluster.worker_slot import DEPTH
 from pbodl.parallel.schedule import Round, Schedule
+from pbodl.parallel.simulated import Cluster
+from pbodl.parallel.threads.learning_threads import learn_with_threads
 from pbodl.training.config import check_config
-from pbodl.training.online import Run
 from pbodl.training.presets import PRESETS
+from pbodl.training.run import Run
 
 CHUNK = 32_768
 
@@ -58,7 +58,7 @@ def measure(rows: int, workers: int, shards: int, minibatch: int, half: bool) ->
     cluster = Cluster(pbodl.FMMLP(workload.schema), DEPTH * workers, minibatch, shards, half=half)
     with tempfile.TemporaryDirectory() as folder:
         run = Run.start(check_config(PRESETS["synthetic"]()), folder, workload.batch.rows(0, 1000))
-        with ray_for(Settings(workers, shards, minibatch, half=half))(run) as on_ray:
+        with ray_for(RaySettings(workers, shards, minibatch, half=half))(run) as on_ray:
             calls()
             cluster.schedule = on_ray.coordinator.schedule = Steady(DEPTH * workers, minibatch)
             learners: dict[str, Callable] = {"cluster": cluster.learn, "ray": on_ray.learn, "threads": threads.learn}

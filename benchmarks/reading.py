@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pbodl
-from pbodl.data.readers import open_log
+from pbodl.data.log.log_reader import open_log
 from pbodl.data.synthetic import World
 
 FORMATS = ("parquet", "csv.gz")

@@ -15,11 +15,11 @@ import pbodl
 from benchmarks.parallel import measure
 from benchmarks.simulation import Cost, Costs, Network, Outcome, simulate
 from benchmarks.workload import make_workload
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.synthetic import World
+from pbodl.parallel.cluster.work_format import Work, decode_pulled, decode_work, encode_pulled, encode_work
 from pbodl.parallel.message import decode, encode
-from pbodl.parallel.server import Shard
-from pbodl.parallel.wire import Work, decode_pulled, decode_work, encode_pulled, encode_work
+from pbodl.parallel.shard import Shard
 from pbodl.parallel.worker import Worker, plan
 
 SIZES = (256, 1024)

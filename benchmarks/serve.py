@@ -28,9 +28,9 @@ import numpy as np
 
 from benchmarks.ads import SCHEMA, Traffic
 from pbodl import FMMLP
+from pbodl.publishing.publisher import EVERY, Publisher
 from pbodl.serving import Client
 from pbodl.serving.background import background
-from pbodl.streaming.publish import EVERY, Publisher
 
 STEP, PAUSE = 20, 0.01  # rows learned at a time, and seconds in between
 RESULTS = Path(__file__).parent / "results" / "serve.json"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.workload import FIELDS, Workload, make_workload
-from pbodl.data.batch import Batch
+from pbodl.data.convert import Batch
 from pbodl.data.synthetic import World
 
 DAY = 86400.0

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pbodl.data.arrays import Batch
-from pbodl.data.batch import from_data
+from pbodl.data.batch import Batch
+from pbodl.data.convert import from_data
 from pbodl.data.synthetic import World
 from pbodl.streaming.events import CLICK, IMPRESSION, JOINED, Events
-from pbodl.streaming.learner import Learner, StreamOptions
-from pbodl.streaming.source import Position
+from pbodl.streaming.sources.event_source import StreamPosition
+from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.streaming.watchdog import LEARNING, Watchdog, odds_ratio
 from pbodl.training.config import check_config
 
@@ -100,16 +100,18 @@ class Watching(Watchdog):
         return super()._judge()
 
 
-def watched(world: World, rate: float, fault: Fault | None = None, joined: bool = False) -> Iterator[tuple[Learner, Watching]]:
+def watched(
+    world: World, rate: float, fault: Fault | None = None, joined: bool = False
+) -> Iterator[tuple[StreamLearner, Watching]]:
     """A learner and its watchdog after each piece of the world's traffic."""
     config = {"schema": msgspec.to_builtins(world.schema), "model": {"kind": "fm-mlp"}, "training": {"negative_rate": rate}}
     with tempfile.TemporaryDirectory() as folder:
-        learner = Learner.start(check_config(config), folder, StreamOptions(), Position())
+        learner = StreamLearner.start(check_config(config), folder, StreamOptions(), StreamPosition())
         learner.watchdog = watchdog = Watching(learner.model)
         for number, some in enumerate(events(world, fault, joined)):
             if fault is not None and number == fault.after // PIECE:
                 watchdog.since = float(some.rows.times[fault.after % PIECE])
-            learner.take(some, Position())
+            learner.take(some, StreamPosition())
             yield learner, watchdog
 
 

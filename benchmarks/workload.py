@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl import Schema
-from pbodl.data.batch import Batch, concat, from_data
+from pbodl.data.convert import Batch, concat, from_data
 from pbodl.data.synthetic import World
 
 FIELDS = 22

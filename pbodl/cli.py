@@ -14,22 +14,22 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from pbodl.data.guess import guess
-from pbodl.data.guess_toml import guess_toml
-from pbodl.data.readers import open_log
+from pbodl.data.guess.guess_toml import guess_toml
+from pbodl.data.guess.schema_guess import guess
+from pbodl.data.log.log_reader import open_log
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.models.snapshot import load, rollback
+from pbodl.parallel.cluster.ledger import ledger_table
 from pbodl.parallel.engines import check_engine
-from pbodl.parallel.ledger import ledger_table
-from pbodl.parallel.local import burn_in_of, threads_for
 from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
 from pbodl.parallel.merge import MERGES
+from pbodl.parallel.threads.learning_threads import burn_in_of, threads_for
 from pbodl.streaming.commands import online, replay
-from pbodl.training import inspection
 from pbodl.training.config import check_config, read_config, to_toml, with_changes
 from pbodl.training.display import bar, console, evaluation_tables, periods_table
 from pbodl.training.evaluate import evaluate as evaluate_model
+from pbodl.training.inspect import inspection
 from pbodl.training.predict import predict_file
 from pbodl.training.presets import PRESETS, named_tables
 from pbodl.training.session import Interrupted
@@ -105,9 +105,9 @@ def train(
     check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits)
     how: dict[str, Any] = {"prepare": threads_for(workers, merge, burn_in)}
     if engine == "ray":
-        from pbodl.parallel.on_ray import Settings, ray_for
+        from pbodl.parallel.cluster.on_ray import RaySettings, ray_for
 
-        how = {"engine": ray_for(Settings(workers, shards, minibatch, merge, burn_in_of(burn_in), wire_bits == 16, address))}
+        how = {"engine": ray_for(RaySettings(workers, shards, minibatch, merge, burn_in_of(burn_in), wire_bits == 16, address))}
     options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every}
     changes = [*changes, *(f"{key}={value}" for key, value in options.items() if value is not None)]
     settings = check_config(with_changes(_tables(config, preset, data, out, resume), changes))
@@ -215,7 +215,7 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Choose priors, half-life and dim by progressive log loss on the first part of a log; no validation set needed."""
-    from pbodl.training.tuning import results_table, tune_log
+    from pbodl.training.tuning.tune import results_table, tune_log
 
     tables = _tables(config, preset, data, Path("."), False)
     settings = check_config(with_changes(tables, [] if model is None else [f"model.kind={model}"]))
@@ -240,11 +240,11 @@ def table1(
     as_json: AsJson = False,
 ) -> None:
     """Table 1 of the paper: online models on one log, tuned alike, tested on its last day. Goes on where it was interrupted."""
-    from pbodl.experiments.table1 import Settings
-    from pbodl.experiments.table1 import table1 as run
+    from pbodl.experiments.table1.table1_run import Table1Settings
+    from pbodl.experiments.table1.table1_run import table1 as run
 
     settings = check_config(_tables(config, preset, data, out, False))
-    result = run(settings, data, out, Settings(test_days, seeds, tune_rows, trials))
+    result = run(settings, data, out, Table1Settings(test_days, seeds, tune_rows, trials))
     console.print((out / "table1.md").read_text(encoding="utf-8"), markup=False)
     console.print(f"table1.md, table1.json and report.html are in {out}")
     _finish(result, as_json)
@@ -264,8 +264,8 @@ def ab(
     as_json: AsJson = False,
 ) -> None:
     """Tables 3 and 4 of the paper: an A/B test in a simulated ad market with known truth. Goes on where it was interrupted."""
-    from pbodl.experiments.ab_experiment import ab as run
-    from pbodl.experiments.ab_test import Setting
+    from pbodl.experiments.ab.ab_arms import Setting
+    from pbodl.experiments.ab.ab_experiment import ab as run
 
     result = run(out, Setting(days, requests_per_day, ads, burn_in, rank_by, share_traffic), seeds, workers)
     console.print((out / "ab.md").read_text(encoding="utf-8"), markup=False)
@@ -289,7 +289,9 @@ def demo(
 
 @app.command()
 def serve(
-    run: Annotated[str, typer.Argument(help="A run folder of `pbodl train`, or a model folder of a publisher (a path, or s3://...).")],
+    run: Annotated[
+        str, typer.Argument(help="A run folder of `pbodl train`, or a model folder of a publisher (a path, or s3://...).")
+    ],
     host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Where to listen; 0 takes a free one.")] = 8080,
     workers: Annotated[int, typer.Option(help="Processes that answer; they share the model's memory.")] = 1,
@@ -304,12 +306,12 @@ def serve(
     from pbodl.serving import require_web
 
     require_web()
-    from pbodl.serving.limits import Limits
-    from pbodl.serving.server import Settings
-    from pbodl.serving.server import serve as serve_run
+    from pbodl.serving.serve import ServeSettings
+    from pbodl.serving.serve import serve as serve_run
+    from pbodl.serving.server_limits import Limits
 
     limits = Limits(max_body, max_candidates, max_concurrent, max_waiting, timeout)
-    serve_run(Settings(run, host, port, workers, token_file, limits), lambda text: console.print(escape(text), soft_wrap=True))
+    serve_run(ServeSettings(run, host, port, workers, token_file, limits), lambda text: console.print(escape(text), soft_wrap=True))
 
 
 @app.command()
@@ -323,10 +325,10 @@ def up(
     from pbodl.serving import require_web
 
     require_web()
-    from pbodl.experiments.live import Settings
+    from pbodl.experiments.live import UpSettings
     from pbodl.experiments.live import up as run
 
-    raise typer.Exit(run(Settings(out, port, rate, rows), lambda text: print(text, flush=True)))
+    raise typer.Exit(run(UpSettings(out, port, rate, rows), lambda text: print(text, flush=True)))
 
 
 def _finish(result: dict[str, Any], as_json: bool) -> None:

@@ -7,7 +7,5 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("tests.contract")
 
 # Examples are the same in every run. The first one may wait for a compiler, so time is no criterion.
-settings.register_profile(
-    "pbodl", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("pbodl", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pbodl")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import pbodl
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.models import contract

@@ -3,7 +3,8 @@
 import ast
 import inspect
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ ALL_PYTHON = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT /
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 MOST_LINES = 400
+MOST_FILES = 14  # in a folder, `__init__.py` among them
 JUDGED = ("pbodl.kernels", "pbodl.models", "pbodl._jit")
 DRAWERS = {"utils", "util", "common", "helpers", "core", "misc"}
 EQUATIONS, ALGORITHMS, ERRATA = 28, 2, 8
@@ -28,11 +30,11 @@ CITATION_PARTS = rf"(eq|Alg)s?\. ({NUMBERS})"
 
 # Libraries with one home in the package. Numba's is in pyproject.toml, with the direction of imports.
 HOMES = {
-    "ray": "pbodl/parallel/on_ray.py",
+    "ray": "pbodl/parallel/cluster/on_ray.py",
     "starlette": "pbodl/serving/",
     "uvicorn": "pbodl/serving/",
-    "redis": "pbodl/streaming/redis_stream.py",
-    "confluent_kafka": "pbodl/streaming/kafka.py",
+    "redis": "pbodl/streaming/sources/redis_stream.py",
+    "confluent_kafka": "pbodl/streaming/sources/kafka_topic.py",
 }
 
 
@@ -55,6 +57,36 @@ def test_files_are_small():
     sizes = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in ALL_PYTHON}
     too_long = {name: size for name, size in sizes.items() if size > MOST_LINES}
     assert not too_long, f"split these files; {MOST_LINES} lines are the most: {too_long}"
+
+
+def test_folders_are_small():
+    sizes = Counter(name_of(path.parent) for path in SOURCES)
+    crowded = {folder: size for folder, size in sizes.items() if size > MOST_FILES}
+    assert not crowded, f"group the files of these folders; {MOST_FILES} are the most: {crowded}"
+
+
+def test_modules_have_names_of_their_own():
+    repeated = repeated_names((path.stem, path) for path in SOURCES if path.stem != "__init__")
+    assert not repeated, f"give these modules different names: {repeated}"
+
+
+def test_classes_have_names_of_their_own():
+    classes = (
+        (node.name, path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    repeated = repeated_names(classes)
+    assert not repeated, f"give these classes different names: {repeated}"
+
+
+def repeated_names(named: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
+    """Names that stand in several files, and in which."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, path in named:
+        places[name].append(name_of(path))
+    return {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
 def test_no_drawers():
@@ -114,11 +146,7 @@ def test_exports_are_documented():
 
 
 def test_exports_are_all_that_is_public():
-    public = {
-        name
-        for name, value in vars(pbodl).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
-    }
+    public = {name for name, value in vars(pbodl).items() if not name.startswith("_") and not inspect.ismodule(value)}
     assert public == {name for name in pbodl.__all__ if not name.startswith("_")}
 
 

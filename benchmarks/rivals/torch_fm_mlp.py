@@ -24,9 +24,7 @@ class FMMLP(nn.Module):
         self.table = nn.Embedding(features, dim + 1, sparse=True)
         nn.init.normal_(self.table.weight, std=0.03)
         first, second = hidden
-        self.dense = nn.Sequential(
-            nn.Linear(dim, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU(), nn.Linear(second, 1)
-        )
+        self.dense = nn.Sequential(nn.Linear(dim, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU(), nn.Linear(second, 1))
 
     def forward(self, index: torch.Tensor) -> torch.Tensor:
         x = self.table(index)  # [rows, fields, dim + 1]

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit
-from pbodl.baselines.limits import check_number
-from pbodl.baselines.online import Labels, LinearBaseline
+from pbodl.baselines.online_baseline import Labels, LinearBaseline
+from pbodl.baselines.parameter_checks import check_number
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.kernels.adf import decay
-from pbodl.kernels.embedding import Features
+from pbodl.kernels.layers.embedding import Features
 from pbodl.kernels.normal import cdf, density_over_cdf
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Prediction, State

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.baselines.batch_model import BatchModel, BatchSpec
 from pbodl.baselines.batch_training import Dense, Floats, Forward
-from pbodl.baselines.buffer import History
-from pbodl.baselines.limits import check_choice, checked_layers
+from pbodl.baselines.buffer import SampleHistory
+from pbodl.baselines.parameter_checks import check_choice, checked_layers
 from pbodl.data.schema import Schema
-from pbodl.kernels.embedding import standard_draws
+from pbodl.kernels.layers.embedding import standard_draws
 from pbodl.kernels.normal import ZERO
 
 SAMPLES = 4096  # that the kernels take at a time
@@ -164,7 +164,7 @@ class BatchDNN(BatchModel):
     def _forward(self, slot_fields: tuple[int, ...]) -> Forward:
         return dnn_forward(slot_fields, self.spec.embedding == "concat", len(self.spec.hidden) + 1)
 
-    def _logits(self, weights: Floats, dense: Dense, samples: History) -> NDArray[np.float64]:
+    def _logits(self, weights: Floats, dense: Dense, samples: SampleHistory) -> NDArray[np.float64]:
         n, sizes = len(samples.indptr) - 1, self._sizes()
         logits = np.empty(n)
         for begin in range(0, n, SAMPLES):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.baselines.batch_model import BatchModel, BatchSpec
 from pbodl.baselines.batch_training import Dense, Floats, Forward
-from pbodl.baselines.buffer import History
+from pbodl.baselines.buffer import SampleHistory
 from pbodl.data.schema import Schema
 from pbodl.kernels.normal import ZERO
 
@@ -126,7 +126,7 @@ class BatchFM(BatchModel):
     def _forward(self, slot_fields: tuple[int, ...]) -> Forward:
         return fm_forward
 
-    def _logits(self, weights: Floats, dense: Dense, samples: History) -> NDArray[np.float64]:
+    def _logits(self, weights: Floats, dense: Dense, samples: SampleHistory) -> NDArray[np.float64]:
         logits = np.empty(len(samples.indptr) - 1)
         fm_logits(weights, dense["bias"][0], samples.indptr, samples.rows, samples.values, logits)
         return logits

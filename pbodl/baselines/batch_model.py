@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
-from pbodl.baselines.batch_training import OPTIMIZERS, Dense, Floats, Forward, Recipe, Run, require_jax, train, training_part
-from pbodl.baselines.buffer import Buffer, History, check_columns
-from pbodl.baselines.limits import check_choice, check_number, check_whole
-from pbodl.baselines.minibatch import Layout
-from pbodl.data.arrays import Batch
+from pbodl.baselines.batch_training import OPTIMIZERS, Dense, FittingRun, Floats, Forward, Recipe, require_jax, train, training_part
+from pbodl.baselines.buffer import Buffer, SampleHistory, check_columns
+from pbodl.baselines.minibatch import MinibatchLayout
+from pbodl.baselines.parameter_checks import check_choice, check_number, check_whole
+from pbodl.data.batch import Batch
+from pbodl.data.running_scale import RunningScale
 from pbodl.data.sampling import check_rate
-from pbodl.data.scaling import RunningScale
 from pbodl.data.schema import Schema
-from pbodl.data.table import Table
+from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
-from pbodl.kernels.embedding import standard_draw
+from pbodl.kernels.layers.embedding import standard_draw
 from pbodl.models.clock import Duration, parse_duration
 from pbodl.models.contract import Model, Prediction, State, check_state
 
@@ -112,7 +112,7 @@ class BatchModel(Model):
         """The network for JAX; the same function for the same slots, so that it is compiled once."""
 
     @abstractmethod
-    def _logits(self, weights: Floats, dense: Dense, samples: History) -> NDArray[np.float64]:
+    def _logits(self, weights: Floats, dense: Dense, samples: SampleHistory) -> NDArray[np.float64]:
         """The network as a kernel, each sample by itself; rows of unseen features are -1, and count for nothing."""
 
     def fit(self) -> Fitted:
@@ -128,8 +128,8 @@ class BatchModel(Model):
         spec = self.spec
         with np.errstate(over="ignore"):
             draw_weights(self.table.keys, known, np.uint64(spec.seed), np.float32(spec.initial_spread), spec.dim, weights)
-        layout = Layout(history, self.table.field, len(self.schema.fields), spec.batch_size)
-        run = Run(self._forward(layout.slot_fields), weights, self._initial_dense(), layout, spec.recipe())
+        layout = MinibatchLayout(history, self.table.field, len(self.schema.fields), spec.batch_size)
+        run = FittingRun(self._forward(layout.slot_fields), weights, self._initial_dense(), layout, spec.recipe())
         fit = train(run, self._logits)
         self.table.column("weights")[:] = fit.weights
         self.dense = {name: fit.dense[name] for name in self.dense}  # JAX sorts them
@@ -151,9 +151,7 @@ class BatchModel(Model):
             start = stop
         return ctr
 
-    def _gather(
-        self, batch: Batch, values: Floats, clock: NDArray[np.float64], start: int, stop: int
-    ) -> NDArray[np.float64]:
+    def _gather(self, batch: Batch, values: Floats, clock: NDArray[np.float64], start: int, stop: int) -> NDArray[np.float64]:
         """Predict samples start to stop, and add them to the history."""
         assert batch.clicks is not None
         first, last = batch.indptr[start], batch.indptr[stop]
@@ -162,7 +160,7 @@ class BatchModel(Model):
         new = np.flatnonzero(rows >= old_size)
         table.field[rows[new]] = batch.fields[first:last][new]
         table.column("weights")[old_size:] = 0.0  # until the next fit they count for nothing, as if unseen
-        samples = History(
+        samples = SampleHistory(
             batch.indptr[start : stop + 1] - first, rows, values[first:last], batch.clicks[start:stop], batch.weights[start:stop]
         )
         np.add.at(table.count, rows, 1)
@@ -173,7 +171,7 @@ class BatchModel(Model):
 
     def _predict(self, batch: Batch) -> Prediction:
         none = np.zeros(len(batch), np.float32)
-        samples = History(batch.indptr, self.table.find(batch.keys), self.scale.peek(batch), none, none)
+        samples = SampleHistory(batch.indptr, self.table.find(batch.keys), self.scale.peek(batch), none, none)
         logits = self._logits(self.table.column("weights"), self.dense, samples)
         return Prediction(_sigmoid(logits), logits, np.zeros(len(batch)))
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.baselines.buffer import History
-from pbodl.baselines.minibatch import Layout, power_of_two
+from pbodl.baselines.buffer import SampleHistory
+from pbodl.baselines.minibatch import MinibatchLayout, power_of_two
 from pbodl.errors import InputError
 
 OPTIMIZERS = {"adagrad": 0.03, "adam": 0.001}  # and their usual learning rates
@@ -96,10 +96,10 @@ def compiled_step(forward: Forward, optimizer: str, learning_rate: float, l2: fl
     return jax.jit(start), jax.jit(step, donate_argnums=0)
 
 
-class Run:
+class FittingRun:
     """The arrays of a training run, on JAX's side."""
 
-    def __init__(self, forward: Forward, weights: Floats, dense: Dense, layout: Layout, recipe: Recipe) -> None:
+    def __init__(self, forward: Forward, weights: Floats, dense: Dense, layout: MinibatchLayout, recipe: Recipe) -> None:
         self.layout, self.recipe = layout, recipe
         self.size = len(weights)
         self.allocated = power_of_two(max(self.size, SMALLEST_TABLE))
@@ -125,7 +125,7 @@ class Run:
         return np.array(self.carry[0][: self.size]), {name: np.array(array) for name, array in self.carry[2].items()}
 
 
-def train(run: Run, logits: Callable[[Floats, Dense, History], NDArray[np.float64]]) -> Fit:
+def train(run: FittingRun, logits: Callable[[Floats, Dense, SampleHistory], NDArray[np.float64]]) -> Fit:
     """Epochs until the held-out last part of the history is predicted no better; then once over that part too.
 
     The last pass is for freshness: without it, the most recent of what is known would never be learned.
@@ -151,7 +151,7 @@ def training_part(samples: int) -> int:
     return samples - int(HELD_OUT * samples)
 
 
-def log_loss(logits: NDArray[np.float64], samples: History) -> float:
+def log_loss(logits: NDArray[np.float64], samples: SampleHistory) -> float:
     """The weighted mean log loss; NaN of nothing."""
     losses = np.logaddexp(0.0, logits) - samples.clicks * logits
     total = float(samples.weights.sum())

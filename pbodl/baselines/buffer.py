@@ -13,7 +13,7 @@ PER_SAMPLE = {"lengths": np.int32, "clicks": np.float32, "weights": np.float32, 
 SMALLEST = 1024
 
 
-class History(NamedTuple):
+class SampleHistory(NamedTuple):
     """The samples in CSR form: sample i owns the features indptr[i] to indptr[i + 1]."""
 
     indptr: NDArray[np.int64]
@@ -22,10 +22,10 @@ class History(NamedTuple):
     clicks: NDArray[np.float32]
     weights: NDArray[np.float32]
 
-    def part(self, start: int, stop: int) -> "History":
+    def part(self, start: int, stop: int) -> "SampleHistory":
         """Samples start to stop."""
         first, last = self.indptr[start], self.indptr[stop]
-        return History(
+        return SampleHistory(
             self.indptr[start : stop + 1] - first, self.rows[first:last], self.values[first:last],
             self.clicks[start:stop], self.weights[start:stop],
         )  # fmt: skip
@@ -67,7 +67,7 @@ class Buffer:
     def __len__(self) -> int:
         return len(self._queues["lengths"])
 
-    def append(self, samples: History, times: NDArray[np.float64]) -> None:
+    def append(self, samples: SampleHistory, times: NDArray[np.float64]) -> None:
         """Add samples, but for those of weight 0, which have nothing to teach; and drop what became too old."""
         lengths, kept = np.diff(samples.indptr), samples.weights > 0
         features = np.repeat(kept, lengths)
@@ -86,11 +86,11 @@ class Buffer:
         for name, queue in self._queues.items():
             queue.drop(features if name in PER_FEATURE else excess)
 
-    def history(self) -> History:
+    def history(self) -> SampleHistory:
         """All samples; views, valid until the buffer changes."""
         q = {name: queue.view() for name, queue in self._queues.items()}
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(q["lengths"], dtype=np.int64)])
-        return History(indptr, q["rows"], q["values"], q["clicks"], q["weights"])
+        return SampleHistory(indptr, q["rows"], q["values"], q["clicks"], q["weights"])
 
     def state(self) -> dict[str, NDArray]:
         """Copies of all columns."""

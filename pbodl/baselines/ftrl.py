@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit
-from pbodl.baselines.limits import check_number
-from pbodl.baselines.online import Labels, LinearBaseline
+from pbodl.baselines.online_baseline import Labels, LinearBaseline
+from pbodl.baselines.parameter_checks import check_number
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
-from pbodl.kernels.embedding import Features
+from pbodl.kernels.layers.embedding import Features
 from pbodl.kernels.network import most_features
 from pbodl.models.contract import Prediction, State
 

@@ -27,24 +27,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.baselines.adpredictor import click_probabilities
-from pbodl.baselines.limits import check_number, check_whole
 from pbodl.baselines.matchbox_messages import (
     AD,
     LAST_SEEN,
     REJECTED,
     ROUNDS,
     USER,
-    Settings,
+    MatchBoxSettings,
     Traits,
     initialise_traits,
     learn_batch,
     predict_batch,
 )
-from pbodl.baselines.online import Labels, OnlineBaseline
+from pbodl.baselines.online_baseline import Labels, OnlineBaseline
+from pbodl.baselines.parameter_checks import check_number, check_whole
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
-from pbodl.kernels.embedding import Features
+from pbodl.kernels.layers.embedding import Features
 from pbodl.models.clock import parse_duration
 from pbodl.models.contract import Prediction, State
 
@@ -132,9 +132,7 @@ class MatchBox(OnlineBaseline):
         negative_rate: float = 1.0,
         seed: int = 0,
     ) -> None:
-        spec = MatchBoxSpec(
-            dim, prior_variance, bias_variance, beta, initial_spread, rounds, drift, time_step, negative_rate, seed
-        )
+        spec = MatchBoxSpec(dim, prior_variance, bias_variance, beta, initial_spread, rounds, drift, time_step, negative_rate, seed)
         self._start(schema, spec)
 
     def _start(self, schema: Schema, spec: MatchBoxSpec) -> None:
@@ -150,7 +148,7 @@ class MatchBox(OnlineBaseline):
             raise InputError(
                 "MatchBox multiplies traits of users and of ads; the schema needs a field of group='ad' and one of another group"
             )
-        self.settings = Settings(
+        self.settings = MatchBoxSettings(
             np.array(sides, np.int32), F32(spec.prior_variance), F32(spec.bias_variance), F32(spec.initial_spread),
             np.uint64(spec.seed), np.float64(spec.beta**2), np.float64(spec.drift / step.amount), np.int64(spec.rounds),
         )  # fmt: skip

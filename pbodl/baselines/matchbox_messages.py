@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import inlined, jit
-from pbodl.kernels.embedding import standard_draw
+from pbodl.kernels.layers.embedding import standard_draw
 from pbodl.kernels.normal import ONE, ZERO, cdf, density_over_cdf
 
 USER, AD = 0, 1
@@ -31,7 +31,7 @@ class Traits(NamedTuple):
     seen: np.ndarray  # uint32 (rows,): in how many samples
 
 
-class Settings(NamedTuple):
+class MatchBoxSettings(NamedTuple):
     """The model's parameters, as the kernels take them."""
 
     side_of_field: np.ndarray  # int32 (fields,): USER or AD
@@ -44,7 +44,7 @@ class Settings(NamedTuple):
     rounds: np.int64  # the most per sample
 
 
-class Scratch(NamedTuple):
+class MatchBoxScratch(NamedTuple):
     """One sample's messages from the sums, and the marginals of s and t."""
 
     m_prior: np.ndarray
@@ -55,9 +55,9 @@ class Scratch(NamedTuple):
 
 @jit
 def make_scratch(dim):
-    """Scratch for K = dim traits."""
+    """MatchBoxScratch for K = dim traits."""
     shape, f = (2, dim), np.float32
-    return Scratch(np.empty(shape, f), np.empty(shape, f), np.empty(shape, f), np.empty(shape, f))
+    return MatchBoxScratch(np.empty(shape, f), np.empty(shape, f), np.empty(shape, f), np.empty(shape, f))
 
 
 @jit

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
-from pbodl.baselines.buffer import History
+from pbodl.baselines.buffer import SampleHistory
 
 
 @jit
@@ -51,10 +51,10 @@ def fill_minibatch(history, samples, field_of_row, first_slot, place_of_row, dis
     return found
 
 
-class Layout:
+class MinibatchLayout:
     """Where the features of a history's samples stand in a minibatch of `batch_size`."""
 
-    def __init__(self, history: History, field_of_row: NDArray[np.uint16], n_fields: int, batch_size: int) -> None:
+    def __init__(self, history: SampleHistory, field_of_row: NDArray[np.uint16], n_fields: int, batch_size: int) -> None:
         self.history, self.field_of_row, self.batch_size = history, field_of_row, batch_size
         widths = np.ones(n_fields, np.int64)
         field_widths(history.indptr, history.rows, field_of_row, widths)

@@ -1,85 +1,43 @@
-"""A batch of samples as arrays, and `from_data`, the one door through which data of any shape becomes one.
+"""The arrays of a batch of samples."""
 
-The features of all samples stand one after the other; sample i owns the places indptr[i] to indptr[i + 1]
-(CSR). Within a sample they stand in the order of the schema's fields. Dicts are read by `rows`, Arrow tables
-by `columns`; both give the same batch.
-"""
-
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-
-from pbodl.data.arrays import Batch
-from pbodl.data.columns import from_table
-from pbodl.data.rows import from_rows
-from pbodl.data.schema import Schema
-from pbodl.errors import InputError
-
-__all__ = ["Batch", "concat", "from_data"]
+from numpy.typing import NDArray
 
 
-def from_data(schema: Schema, data: Any, labelled: bool) -> Batch:
-    """Data of any accepted shape as a `Batch`; with `labelled`, the label (and the weight, and the time) must
-    be there.
-
-    data is a dict (one sample), a list of dicts, anything with Arrow's PyCapsule interface (a table or record
-    batch of pyarrow, a data frame of pandas or polars), or a Batch, which is returned as it is. Without
-    `labelled`, `clicks` is None, and a missing time counts as 0 unless a field is derived from it.
-    """
-    if isinstance(data, Batch):
-        if labelled and data.clicks is None:
-            raise InputError(
-                "this batch was made without its labels; make it with from_data(schema, data, labelled=True)"
-            )
-        return data
-    if isinstance(data, Mapping):
-        return from_rows(schema, [data], labelled)
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return from_table(schema, _as_table(data), labelled)
-    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        return from_rows(schema, data, labelled)
-    raise InputError(
-        f"data of type {type(data).__name__} is not understood; give a dict, a list of dicts, "
-        "or a table of pyarrow, pandas or polars"
-    )
+class Arrays(NamedTuple):
+    keys: NDArray[np.uint64]  # [nnz] feature keys
+    values: NDArray[np.float32]  # [nnz] multipliers: 1, a count, or a number
+    fields: NDArray[np.int32]  # [nnz] index into schema.fields
+    indptr: NDArray[np.int64]  # [n + 1] sample i owns the features indptr[i] to indptr[i + 1]
+    clicks: NDArray[np.float32] | None  # [n] 0 or 1; None when the data was read without its label
+    times: NDArray[np.float64]  # [n] epoch seconds; zeros if there are none
+    weights: NDArray[np.float32]  # [n] ones by default
 
 
-def _as_table(data: Any) -> pa.Table:
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    try:
-        return (
-            pa.table(data)
-            if hasattr(data, "__arrow_c_stream__")
-            else pa.Table.from_batches([pa.record_batch(data)])
+class Batch(Arrays):
+    """n samples with nnz features in all; `len(batch)` is n."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def _replace(self, **changes: Any) -> "Batch":
+        # NamedTuple's own counts the arrays with len(), which here counts the samples.
+        return Batch(**{**self._asdict(), **changes})
+
+    def rows(self, start: int, stop: int) -> "Batch":
+        """Samples start to stop (clipped to what there is), as views; `indptr` alone is new."""
+        start, stop, _ = slice(start, stop).indices(len(self))
+        first, last = self.indptr[start], self.indptr[max(start, stop)]
+        return Batch(
+            self.keys[first:last],
+            self.values[first:last],
+            self.fields[first:last],
+            self.indptr[start : max(start, stop) + 1] - first,
+            None if self.clicks is None else self.clicks[start:stop],
+            self.times[start:stop],
+            self.weights[start:stop],
         )
-    except (pa.ArrowException, TypeError) as error:
-        raise InputError(
-            f"the {type(data).__name__} does not convert to an Arrow table: {error}; "
-            "a column must hold values of one type (in pandas, df[column].astype(str) makes it so)"
-        ) from error
-
-
-def concat(batches: Sequence[Batch]) -> Batch:
-    """The samples of several batches, one after the other; either all of them are labelled, or none."""
-    if not batches:
-        raise InputError("concat needs at least one batch")
-    clicks = [batch.clicks for batch in batches if batch.clicks is not None]
-    if len(clicks) not in (0, len(batches)):
-        raise InputError(
-            "some of these batches are labelled and some are not; make them all with the same `labelled`"
-        )
-    lengths = np.concatenate([np.diff(batch.indptr) for batch in batches])
-    return Batch(
-        np.concatenate([batch.keys for batch in batches]),
-        np.concatenate([batch.values for batch in batches]),
-        np.concatenate([batch.fields for batch in batches]),
-        np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
-        np.concatenate(clicks) if clicks else None,
-        np.concatenate([batch.times for batch in batches]),
-        np.concatenate([batch.weights for batch in batches]),
-    )

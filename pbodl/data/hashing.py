@@ -68,18 +68,8 @@ def word_at(data, place):
     """The eight bytes from a place on, little-endian. Written out, and with places that are unsigned, so that none can count from
     the end, the compiler makes it one load."""
     i = np.uint64(place)
-    low = (
-        np.uint64(data[i])
-        | np.uint64(data[i + U1]) << U8
-        | np.uint64(data[i + U2]) << U16
-        | np.uint64(data[i + U3]) << U24
-    )
-    high = (
-        np.uint64(data[i + U4])
-        | np.uint64(data[i + U5]) << U8
-        | np.uint64(data[i + U6]) << U16
-        | np.uint64(data[i + U7]) << U24
-    )
+    low = np.uint64(data[i]) | np.uint64(data[i + U1]) << U8 | np.uint64(data[i + U2]) << U16 | np.uint64(data[i + U3]) << U24
+    high = np.uint64(data[i + U4]) | np.uint64(data[i + U5]) << U8 | np.uint64(data[i + U6]) << U16 | np.uint64(data[i + U7]) << U24
     return low | high << U32
 
 
@@ -151,9 +141,7 @@ def _bytes(buffer: Any) -> NDArray[np.uint8]:
 @functools.lru_cache(maxsize=4096)
 def field_seed(name: str) -> np.uint64:
     """The seed of a field's keys: the key of its name."""
-    return np.uint64(
-        hash_texts([name.encode()], np.array([NAME_SEED], dtype=np.uint64), np.zeros(1, dtype=np.int32))[0]
-    )
+    return np.uint64(hash_texts([name.encode()], np.array([NAME_SEED], dtype=np.uint64), np.zeros(1, dtype=np.int32))[0])
 
 
 def canonical_text(value: Any) -> bytes:
@@ -177,9 +165,7 @@ def canonical_text(value: Any) -> bytes:
         value = float(value)
         if value != value:
             return b""
-        return (
-            b"%d" % int(value) if value.is_integer() and abs(value) < INTEGER_LIMIT else repr(value).encode()
-        )
+        return b"%d" % int(value) if value.is_integer() and abs(value) < INTEGER_LIMIT else repr(value).encode()
     if isinstance(value, str):
         return str(value).encode("utf-8", "surrogatepass")
     if isinstance(value, bytes):
@@ -192,9 +178,7 @@ def canonical_text(value: Any) -> bytes:
     )
 
 
-def hash_texts(
-    texts: list[bytes], seeds: NDArray[np.uint64], fields: NDArray[np.int32]
-) -> NDArray[np.uint64]:
+def hash_texts(texts: list[bytes], seeds: NDArray[np.uint64], fields: NDArray[np.int32]) -> NDArray[np.uint64]:
     """The key of each text, with the seed of its field."""
     offsets = np.array(list(accumulate(map(len, texts), initial=0)), dtype=np.int64)
     keys = np.empty(len(texts), dtype=np.uint64)
@@ -293,9 +277,7 @@ def _hash_floats(values: pa.Array, seed: np.uint64) -> NDArray[np.uint64]:
 def _hash_objects(values: pa.Array, seed: np.uint64) -> NDArray[np.uint64]:
     """Through Python, but each distinct value once."""
     if pa.types.is_nested(values.type):
-        raise InputError(
-            f"values of type {values.type} cannot be a feature; give strings, numbers, bools, bytes or dates"
-        )
+        raise InputError(f"values of type {values.type} cannot be a feature; give strings, numbers, bools, bytes or dates")
     coded = pc.dictionary_encode(values, null_encoding="encode")
     texts = [canonical_text(value) for value in coded.dictionary.to_pylist()]
     seeds = np.array([seed], dtype=np.uint64)

@@ -21,9 +21,7 @@ def check_weight(value: Any, row: int, column: str) -> float:
     """The weight of one sample."""
     if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)) and 0 <= value <= LARGEST:
         return float(value)
-    raise InputError(
-        f"row {row}: weight {column!r} holds {value!r}; it must be a finite number of at least 0"
-    )
+    raise InputError(f"row {row}: weight {column!r} holds {value!r}; it must be a finite number of at least 0")
 
 
 LARGEST = float(np.finfo(np.float32).max)

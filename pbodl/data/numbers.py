@@ -69,8 +69,7 @@ def multipliers(numbers: NDArray[np.float64], column: str) -> NDArray[np.float32
 
 def bad_number(row: int, column: str, value: Any) -> InputError:
     return InputError(
-        f"row {row}: number field {column!r} holds {value!r}; "
-        "it must be a finite number, or empty, None or NaN for missing"
+        f"row {row}: number field {column!r} holds {value!r}; it must be a finite number, or empty, None or NaN for missing"
     )
 
 
@@ -79,12 +78,7 @@ def parse_numbers(values: pa.Array, column: str) -> NDArray[np.float64]:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     kind = values.type
-    if (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-    ):
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
         numbers = pc.fill_null(pc.cast(values, pa.float64(), safe=False), np.nan).to_numpy()
     elif pa.types.is_nested(kind):
         raise InputError(f"number field {column!r} has type {kind}; it must hold numbers")

@@ -62,18 +62,13 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
             if value not in allowed:
                 names = [name for name in allowed if name is not None]
                 raise InputError(
-                    f"field {self.name!r}: unknown {what} {value!r}{nearest(str(value), names)}; "
-                    f"allowed: {_listed(names)}"
+                    f"field {self.name!r}: unknown {what} {value!r}{nearest(str(value), names)}; allowed: {_listed(names)}"
                 )
         self._check_group()
         if self.transform != "buckets" and self.kind != "number":
-            raise InputError(
-                f"field {self.name!r}: transform {self.transform!r} is for kind='number', not {self.kind!r}"
-            )
+            raise InputError(f"field {self.name!r}: transform {self.transform!r} is for kind='number', not {self.kind!r}")
         if self.derive is not None and self.kind != "category":
-            raise InputError(
-                f"field {self.name!r}: a derived field must have kind='category', not {self.kind!r}"
-            )
+            raise InputError(f"field {self.name!r}: a derived field must have kind='category', not {self.kind!r}")
 
     def _check_group(self) -> None:
         if not isinstance(self.group, str) or not self.group:
@@ -118,28 +113,20 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
         fields = tuple(self.fields)
         msgspec.structs.force_setattr(self, "fields", fields)
         if not fields:
-            raise InputError(
-                "a schema needs at least one field, for example fields=[Field('ad_id', group='ad')]"
-            )
+            raise InputError("a schema needs at least one field, for example fields=[Field('ad_id', group='ad')]")
         for field in fields:
             if not isinstance(field, Field):
-                raise InputError(
-                    f"a schema's fields must be Field objects, not {field!r}; write Field({str(field)!r})"
-                )
+                raise InputError(f"a schema's fields must be Field objects, not {field!r}; write Field({str(field)!r})")
         self._check_names([field.name for field in fields])
         if self.time_format is not None:
             if self.time is None:
-                raise InputError(
-                    f"time_format {self.time_format!r} is given, but no time column; set time='...'"
-                )
+                raise InputError(f"time_format {self.time_format!r} is given, but no time column; set time='...'")
             check_format(self.time_format)
 
     def _check_names(self, names: list[str]) -> None:
         for name in names:
             if names.count(name) > 1:
-                raise InputError(
-                    f"field {name!r} stands twice in the schema; every field needs a name of its own"
-                )
+                raise InputError(f"field {name!r} stands twice in the schema; every field needs a name of its own")
         special = {"label": self.label, "time": self.time, "weight": self.weight}
         given = {role: name for role, name in special.items() if name is not None}
         for role, name in given.items():
@@ -147,16 +134,12 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
                 raise InputError(f"the schema's {role} must be the name of a column, not {name!r}")
             # The time may be learned from too: its hour of day, say. The label and the weight never.
             if name in names and role != "time":
-                raise InputError(
-                    f"column {name!r} is the schema's {role} and also a field; remove it from the fields"
-                )
+                raise InputError(f"column {name!r} is the schema's {role} and also a field; remove it from the fields")
         if len(set(given.values())) < len(given):
             raise InputError(f"label, time and weight must be different columns, not {given}")
         for field in self.fields:
             if field.derive is not None and self.time is None:
-                raise InputError(
-                    f"field {field.name!r} is derived from the time, but no column is: set time='...'"
-                )
+                raise InputError(f"field {field.name!r} is derived from the time, but no column is: set time='...'")
 
     def field_index(self, name: str) -> int:
         """The place of field `name` in `fields`."""

@@ -28,8 +28,7 @@ def _pieces(time_format: str) -> list[tuple[str, int, int]]:
             piece = time_format[place : place + 2]
             if piece[1:] not in WIDTHS:
                 raise InputError(
-                    f"time_format {time_format!r}: {piece!r} is not known; "
-                    "allowed are %Y %y %m %d %H %M %S and literal characters"
+                    f"time_format {time_format!r}: {piece!r} is not known; allowed are %Y %y %m %d %H %M %S and literal characters"
                 )
         width = WIDTHS[piece[1:]] if len(piece) == 2 else 1
         pieces.append((piece, start, width))
@@ -80,9 +79,7 @@ def _parse_iso(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     """Seconds, and which of them are good, of ISO 8601 strings with or without a zone."""
     # Arrow casts text with a zone and text without one by different types: bring all to the first kind.
     zoned = pc.match_substring_regex(texts, r"^.{11,}(Z|[+-]\d\d(:?\d\d)?)$")
-    dated = pc.if_else(
-        pc.less_equal(pc.binary_length(texts), 10), pc.binary_join_element_wise(texts, "T00:00", ""), texts
-    )
+    dated = pc.if_else(pc.less_equal(pc.binary_length(texts), 10), pc.binary_join_element_wise(texts, "T00:00", ""), texts)
     texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(dated, "Z", ""))
     try:
         moments = pc.cast(texts, pa.timestamp("us", "UTC"))
@@ -122,14 +119,8 @@ def parse_times(values: pa.Array, column: str, time_format: str | None) -> NDArr
         )
     if not good.all():
         row = int(np.argmin(good))
-        wanted = (
-            f"text or a whole number in the format {time_format!r}"
-            if time_format
-            else "epoch seconds or ISO 8601"
-        )
-        raise InputError(
-            f"row {row}: time column {column!r} holds {values[row].as_py()!r}; it must be {wanted}"
-        )
+        wanted = f"text or a whole number in the format {time_format!r}" if time_format else "epoch seconds or ISO 8601"
+        raise InputError(f"row {row}: time column {column!r} holds {values[row].as_py()!r}; it must be {wanted}")
     return seconds
 
 

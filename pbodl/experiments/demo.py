@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from rich.table import Table
 
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.synthetic import World
 from pbodl.models.clock import Duration
 from pbodl.models.contract import Model

@@ -29,8 +29,7 @@ from pbodl.errors import InputError
 from pbodl.experiments.live_training import train_live
 from pbodl.experiments.visitors import Visitors
 from pbodl.models.snapshot import snapshots
-from pbodl.serving.server import Settings as Serving
-from pbodl.serving.server import serve
+from pbodl.serving.serve import ServeSettings, serve
 
 HOST = "127.0.0.1"
 NICE = 5  # the server goes first
@@ -38,7 +37,7 @@ GRACE = 30.0  # seconds for saving and for requests under way
 LOCK = ".lock"
 
 
-class Settings(msgspec.Struct, frozen=True):
+class UpSettings(msgspec.Struct, frozen=True):
     """What `pbodl up` is told.
 
     out   the run folder
@@ -53,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True):
     rows: int | None = None
 
 
-def up(settings: Settings, tell: Callable[[str], None] = print) -> int:
+def up(settings: UpSettings, tell: Callable[[str], None] = print) -> int:
     """Run until a signal comes, or a process fails; returns the exit code."""
     if settings.rate <= 0:
         raise InputError(f"the rate is {settings.rate:g} rows a second; it must be above 0")
@@ -124,7 +123,7 @@ def _signals() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _children(settings: Settings, port: int) -> Iterator[dict[str, SpawnProcess]]:
+def _children(settings: UpSettings, port: int) -> Iterator[dict[str, SpawnProcess]]:
     """The server and the trainer, ended on the way out."""
     context = multiprocessing.get_context("spawn")
     targets = {"server": _serve, "trainer": _train}
@@ -149,12 +148,12 @@ def _children(settings: Settings, port: int) -> Iterator[dict[str, SpawnProcess]
                 process.join()
 
 
-def _serve(settings: Settings, port: int, parent: int) -> None:
+def _serve(settings: UpSettings, port: int, parent: int) -> None:
     with _prose(parent):
-        serve(Serving(settings.out, HOST, port), lambda text: None)
+        serve(ServeSettings(settings.out, HOST, port), lambda text: None)
 
 
-def _train(settings: Settings, port: int, parent: int) -> None:
+def _train(settings: UpSettings, port: int, parent: int) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     slow_down = iter([NICE])

@@ -14,17 +14,17 @@ import pyarrow as pa
 
 from pbodl.baselines.adpredictor import AdPredictor
 from pbodl.baselines.ftrl import FTRLProximal
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import FMMLP
 from pbodl.models.snapshot import Snapshot, load_snapshot, save, snapshots
+from pbodl.publishing.curves import Curves
+from pbodl.publishing.publisher import Publisher
 from pbodl.serving.follower import PUBLISHED
-from pbodl.streaming.curves import Curves
 from pbodl.streaming.live_figures import LiveFigures
-from pbodl.streaming.publish import Publisher
-from pbodl.training.names import NameStore, load_names
+from pbodl.training.inspect.feature_names import NameStore, load_names
 
 SERVED = "FM-MLP"
 BEST = "best"
@@ -44,7 +44,7 @@ class Traffic(msgspec.Struct, frozen=True):
         return World(self.seed, max(2, -(-self.rows // DAY_ROWS)), self.rows)
 
 
-class Learner(NamedTuple):
+class LiveLearner(NamedTuple):
     model: Model
     figures: LiveFigures
 
@@ -62,7 +62,7 @@ class LiveTraining:
         self.world = self.traffic.world()
         schema = self.world.schema
         models: dict[str, Model] = {SERVED: FMMLP(schema), "FTRL": FTRLProximal(schema), "AdPredictor": AdPredictor(schema)}
-        self.learners = {name: Learner(model, LiveFigures(schema)) for name, model in models.items()}
+        self.learners = {name: LiveLearner(model, LiveFigures(schema)) for name, model in models.items()}
         self.best = LiveFigures(schema)
         self.names = load_names(folder, schema) or NameStore(schema)
         self.rows = 0

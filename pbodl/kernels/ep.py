@@ -14,8 +14,8 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.gaussian import Gaussian, Natural, divide, moments, multiply, natural
-from pbodl.kernels.embedding import Features
-from pbodl.kernels.message import LEAST_SHARE
+from pbodl.kernels.layers.embedding import Features
+from pbodl.kernels.message_algebra import LEAST_SHARE
 from pbodl.kernels.network import learn_batch
 
 

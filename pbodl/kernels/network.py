@@ -22,8 +22,8 @@ import numpy as np
 
 from pbodl._jit import inlined, jit, prefetch
 from pbodl.kernels.adf import decay
-from pbodl.kernels.dense import BLOCK, DenseScratch, dense_backward, dense_forward, make_dense_scratch
-from pbodl.kernels.embedding import (
+from pbodl.kernels.layers.dense import BLOCK, DenseScratch, dense_backward, dense_forward, make_dense_scratch
+from pbodl.kernels.layers.embedding import (
     are_plain,
     embedding_backward,
     embedding_forward,
@@ -34,9 +34,9 @@ from pbodl.kernels.embedding import (
     linear_columns,
     linear_forward,
 )
-from pbodl.kernels.ffm import ffm_backward, ffm_forward
-from pbodl.kernels.group_fm import group_fm_backward, group_fm_forward
-from pbodl.kernels.interaction import (
+from pbodl.kernels.layers.ffm import ffm_backward, ffm_forward
+from pbodl.kernels.layers.group_fm import group_fm_backward, group_fm_forward
+from pbodl.kernels.layers.interaction import (
     CONCAT,
     FFM,
     FM,
@@ -49,10 +49,10 @@ from pbodl.kernels.interaction import (
     sum_backward,
     sum_forward,
 )
-from pbodl.kernels.layers import add_outputs, make_block, pack_layers
+from pbodl.kernels.layers.probit import probit_backward, probit_forward
+from pbodl.kernels.layers.relu import relu_backward, relu_forward
 from pbodl.kernels.normal import ONE, ZERO
-from pbodl.kernels.probit import probit_backward, probit_forward
-from pbodl.kernels.relu import relu_backward, relu_forward
+from pbodl.kernels.sample_blocks import add_outputs, make_block, pack_layers
 
 AHEAD = 4  # samples whose embeddings `predict_batch` asks for while it works on one: they fit into the nearest cache
 REJECTED_EMBEDDING, REJECTED_LINEAR, REJECTED_DENSE = 0, 1, 2
@@ -193,9 +193,7 @@ def operation_backward(shape, features, sample, m_x, v_x, at, w):
             n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], dm_z, dv_z, w.dm_p, w.dv_p, w.dm_x, w.dv_x
         )
     else:
-        ffm_backward(
-            w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, dm_z, dv_z, w.dm_x, w.dv_x
-        )
+        ffm_backward(w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, dm_z, dv_z, w.dm_x, w.dv_x)
 
 
 @inlined

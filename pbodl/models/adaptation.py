@@ -1,8 +1,8 @@
 """A model's prior: variances field by field, and where hidden units count from; as specified, and as the stream corrects them.
 
 At set moments, after 8192, 12288, 16384, 24576, 32768, ... rows learned, every field's prior variances are estimated from its rows
-(`kernels.prior`): one for the linear weights, one for each group of the embedding (FFM has several vectors a feature, and learns
-so which groups have nothing to say to each other). The estimate is drawn towards the specification by as much as PSEUDO
+(`kernels.prior_exchange`): one for the linear weights, one for each group of the embedding (FFM has several vectors a feature,
+and learns so which groups have nothing to say to each other). The estimate is drawn towards the specification by as much as PSEUDO
 well-determined weights of just that variance would, and stays within REACH of it. All rows get the new prior in exchange for
 the old one, as if it had been theirs from the start, and rows to come start from it.
 
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.hashing import wrapping
-from pbodl.kernels.embedding import RowPrior, Rows
-from pbodl.kernels.prior import exchange_priors, field_evidence
+from pbodl.kernels.layers.embedding import RowPrior, Rows
+from pbodl.kernels.prior_exchange import exchange_priors, field_evidence
 from pbodl.models.spec import LARGEST, SMALLEST, DeepSpec
 
 if TYPE_CHECKING:

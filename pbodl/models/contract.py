@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.batch import Batch, from_data
+from pbodl.data.convert import Batch, from_data
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import Schema, nearest
 from pbodl.errors import InputError

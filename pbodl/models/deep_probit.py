@@ -12,15 +12,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.arrays import Batch
+from pbodl.data.batch import Batch
 from pbodl.data.hashing import wrapping
-from pbodl.data.memory import aligned
-from pbodl.data.scaling import RunningScale
+from pbodl.data.running_scale import RunningScale
 from pbodl.data.schema import Schema, nearest
-from pbodl.data.table import Table
+from pbodl.data.table.feature_table import Table
+from pbodl.data.table.memory import aligned
 from pbodl.errors import InputError
-from pbodl.kernels import interaction, network
-from pbodl.kernels.embedding import Features, Forgetting, Rows, initialise_rows, standard_draws
+from pbodl.kernels import network
+from pbodl.kernels.layers import interaction
+from pbodl.kernels.layers.embedding import Features, Forgetting, Rows, initialise_rows, standard_draws
 from pbodl.models.adaptation import adapt, in_force, next_moment, row_prior, specified
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Model, Prediction, State, check_state

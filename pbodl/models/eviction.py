@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
-from pbodl.data.table import Table
-from pbodl.kernels.embedding import kept_share, means_decay, preview_weight, standard_draw
+from pbodl.data.table.feature_table import Table
+from pbodl.kernels.layers.embedding import kept_share, means_decay, preview_weight, standard_draw
 from pbodl.kernels.normal import ZERO
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import msgspec
 
 from pbodl.data.sampling import check_rate
 from pbodl.errors import InputError
-from pbodl.kernels import interaction
+from pbodl.kernels.layers import interaction
 
 FM_VARIANCES = ("exact", "paper")
 PAIRS = ("fields", "groups")

@@ -1,6 +1,6 @@
-"""Parallel training (PBODL §2.3). Read it in this order: message, worker, server, cluster, local, then on_ray (docs/parallel.md).
+"""Parallel training (PBODL §2.3). Read it in this order: message, worker, shard, simulated, then threads/ and cluster/.
 
-A worker turns a minibatch into a message, a server multiplies messages into the weights, a cluster runs many of both in turns;
-`local` is the short cut for one machine, where the workers are threads that share the server's memory; `on_ray` spreads workers and
-servers over processes and machines, by way of `coordinator`, `lane` and `durable`, which know nothing of Ray.
+A worker turns a minibatch into a message. A shard of the parameter server multiplies messages into its weights. `simulated` runs
+many of both in turns, in one process. `threads` is the shortcut for one machine, where the workers share the server's memory.
+`cluster` spreads workers and shards over processes and machines; only its `on_ray` knows Ray.
 """

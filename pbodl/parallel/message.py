@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.table import Table
+from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
-from pbodl.kernels.embedding import GOLDEN
-from pbodl.kernels.message import add_rows
-from pbodl.parallel.packing import Bytes, pack, unpack
+from pbodl.kernels.layers.embedding import GOLDEN
+from pbodl.kernels.message_algebra import add_rows
+from pbodl.parallel.cluster.packing import Bytes, pack, unpack
 from pbodl.parallel.weights import Weights
 
 HALF_LARGEST = 60000.0  # a little below what float16 holds

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.arrays import Batch
-from pbodl.data.batch import concat
+from pbodl.data.batch import Batch
+from pbodl.data.convert import concat
 from pbodl.data.sampling import kept_rows, selected
 from pbodl.errors import InputError
 from pbodl.gaussian import Gaussian
-from pbodl.kernels.embedding import Features, Rows
 from pbodl.kernels.ep import Cavity, Sites, ep_pass
+from pbodl.kernels.layers.embedding import Features, Rows
 from pbodl.kernels.network import Dense, learn_batch, most_features
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.kernels.embedding import Features, forget_rows
+from pbodl.kernels.layers.embedding import Features, forget_rows
 from pbodl.kernels.network import forget_dense
 from pbodl.models.adaptation import in_force, row_prior
 from pbodl.models.deep_probit import DeepProbit
@@ -96,7 +96,7 @@ def from_vector(vector: NDArray[np.float32], sizes: NDArray[np.int64], padded: N
 
 
 def sums_of(moments: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Count, sum and sum of squares, which add up, from count, mean and squared deviations (`data.scaling`), which do not."""
+    """Count, sum and sum of squares, which add up, from count, mean and squared deviations (`data.running_scale`), which do not."""
     count, mean, squares = moments.T
     return np.stack([count, mean * count, squares + mean * mean * count], axis=1)
 

@@ -11,20 +11,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.arrays import Batch
-from pbodl.data.table import Table
-from pbodl.kernels.competition import learn_to_powers
-from pbodl.kernels.embedding import initialise_rows
-from pbodl.kernels.message import quotient
+from pbodl.data.batch import Batch
+from pbodl.data.table.feature_table import Table
+from pbodl.kernels.layers.embedding import initialise_rows
+from pbodl.kernels.message_algebra import quotient
 from pbodl.kernels.network import learn_batch
+from pbodl.kernels.row_powers import learn_to_powers
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.merge import DEFAULT, Shares, all_of_it, check_merge, fair_shares
 from pbodl.parallel.message import Message, shard_of
-from pbodl.parallel.server import Pulled
+from pbodl.parallel.shard import Pulled
 from pbodl.parallel.weights import Weights, forget, put, sums_of, take, take_over_prior
 
 
-class Task(NamedTuple):
+class MinibatchTask(NamedTuple):
     """A minibatch, and what has to be pulled for it."""
 
     batch: Batch
@@ -38,7 +38,7 @@ class Task(NamedTuple):
         return self.keys[self.at[shard]]
 
 
-def plan(batch: Batch, shards: int = 1) -> Task:
+def plan(batch: Batch, shards: int = 1) -> MinibatchTask:
     """The distinct features of a minibatch, dealt out to the shards."""
     index = Table({})
     entry = index.insert(batch.keys)
@@ -46,7 +46,7 @@ def plan(batch: Batch, shards: int = 1) -> Task:
     fields[entry] = batch.fields
     counts = np.bincount(entry, minlength=index.size).astype(np.int32)
     home = shard_of(index.keys, shards)
-    return Task(batch, index.keys, fields, counts, [np.flatnonzero(home == shard) for shard in range(shards)])
+    return MinibatchTask(batch, index.keys, fields, counts, [np.flatnonzero(home == shard) for shard in range(shards)])
 
 
 class Worker:
@@ -64,7 +64,7 @@ class Worker:
         self.local = type(model).from_spec(model.schema, msgspec.structs.replace(model.spec, adapt_prior=False))
         self.local.table.capacity = self.local.table.time_to_live = None
 
-    def learn(self, task: Task, pulled: Sequence[Pulled], workers: int = 1) -> tuple[Message, NDArray[np.float64]]:
+    def learn(self, task: MinibatchTask, pulled: Sequence[Pulled], workers: int = 1) -> tuple[Message, NDArray[np.float64]]:
         """The message of a task, one of `workers` learned at the same time, and the CTR predicted for each row before learning it.
 
         `pulled` are the shards' answers to `task.keys_of(shard)`. A lone worker leaves out all that others make necessary: it
@@ -85,7 +85,7 @@ class Worker:
         message = self._message(task, share, before, after, learned.variance)
         return (message._replace(version=pulled[0].version, posterior=after) if lone else message), ctr
 
-    def _load(self, task: Task, pulled: Sequence[Pulled]) -> None:
+    def _load(self, task: MinibatchTask, pulled: Sequence[Pulled]) -> None:
         """Make the local copy what was pulled, and the prior where no shard has a row."""
         local, table = self.local, self.local.table
         take_over_prior(pulled[0].weights, local)
@@ -100,13 +100,13 @@ class Worker:
         local.rows_learned, local.clock = pulled[0].rows_learned, pulled[0].clock
         local.rejected[:] = 0
 
-    def _share(self, task: Task, pulled: Pulled, workers: int) -> Shares:
+    def _share(self, task: MinibatchTask, pulled: Pulled, workers: int) -> Shares:
         if self.merge == "add" or workers == 1:
             return all_of_it(len(task.keys))
         rows, frequency = len(task.batch), self.local.table.count / max(pulled.rows_learned, 1)
         return fair_shares(workers, rows, task.counts, frequency, len(task.batch.keys) / rows, pulled.predictive_variance)
 
-    def _message(self, task: Task, share: Shares, before: Weights, after: Weights, variance: float) -> Message:
+    def _message(self, task: MinibatchTask, share: Shares, before: Weights, after: Weights, variance: float) -> Message:
         """Posterior over prior (PBODL eq. 27), or the share of it that the merge rule sends."""
         rows = np.empty((2, *after.mean.shape), np.float32)
         quotient(before.mean, before.variance, after.mean, after.variance, share.precision, share.mean, rows[0], rows[1])

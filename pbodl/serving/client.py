@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.serving.wire import MSGPACK, ScoreAnswer
+from pbodl.serving.http_messages import MSGPACK, ScoreAnswer
 
 AGAIN = (502, 503, 504)
 
@@ -101,9 +101,7 @@ class Client(_Talk):
         detail: bool = False,
     ) -> Answer:
         """The CTR of every candidate, with its standard deviation."""
-        request = self._request(
-            user=user, context=context, candidates=candidates, explore=explore, seed=seed, c=c, detail=detail
-        )
+        request = self._request(user=user, context=context, candidates=candidates, explore=explore, seed=seed, c=c, detail=detail)
         return _scores(self._send("POST", "/v1/score", **request))
 
     def model(self) -> dict[str, Any]:
@@ -156,9 +154,7 @@ class AsyncClient(_Talk):
         detail: bool = False,
     ) -> Answer:
         """The CTR of every candidate, with its standard deviation."""
-        request = self._request(
-            user=user, context=context, candidates=candidates, explore=explore, seed=seed, c=c, detail=detail
-        )
+        request = self._request(user=user, context=context, candidates=candidates, explore=explore, seed=seed, c=c, detail=detail)
         return _scores(await self._send("POST", "/v1/score", **request))
 
     async def model(self) -> dict[str, Any]:

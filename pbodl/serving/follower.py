@@ -21,9 +21,9 @@ from pbodl.errors import InputError
 from pbodl.models.contract import Model, State
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.snapshot import load_snapshot, snapshots
-from pbodl.serving.packed import PackedTable
-from pbodl.streaming.delta import part_of, split
-from pbodl.streaming.model_folder import DELTA, FULL, Entry, Manifest, ModelFolder, Publication
+from pbodl.publishing.delta import part_of, split
+from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, Manifest, ModelFolder, Publication
+from pbodl.serving.scoring.packed_rows import PackedTable
 
 PUBLISHED = "published"  # the model folder inside a run folder
 
@@ -89,7 +89,7 @@ class Follower:
         self._at: int | None = None  # the version taken from this folder
         self._lineage = ""  # of that version
         self._lagging: _Lagging | None = None
-        self._refused: set[Entry] = set()
+        self._refused: set[FolderEntry] = set()
         self._snapshot: Path | None = None
 
     def poll(self) -> bool:
@@ -105,17 +105,17 @@ class Follower:
             self._follow_snapshots()
         return self.version is not before
 
-    def _follow(self, entries: list[Entry]) -> None:
+    def _follow(self, entries: list[FolderEntry]) -> None:
         newest = entries[-1].version
         if self._at is not None and newest < self._at:
             self._at, self._refused = None, set()  # the folder was begun anew
         while self._at is None or self._at < newest:
-            following = Entry(1 if self._at is None else self._at + 1, DELTA)
+            following = FolderEntry(1 if self._at is None else self._at + 1, DELTA)
             if self._at is not None and following not in self._refused:
                 if self.folder.has(following):
                     if self._take(following) or self._at is None:
                         continue
-                elif Entry(following.version, FULL) not in entries:
+                elif FolderEntry(following.version, FULL) not in entries:
                     self.missing += 1
                     self._refused.add(following)
                     told = f"{following.name} of {self.folder.location} is missing; the next full snapshot is waited for"
@@ -124,7 +124,7 @@ class Follower:
             if not any(self._take(entry) for entry in reversed(fulls)):
                 return
 
-    def _take(self, entry: Entry) -> bool:
+    def _take(self, entry: FolderEntry) -> bool:
         """Make a publication the version served, if it is sound."""
         if entry in self._refused:
             return False

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from pbodl.data.schema import Schema
-from pbodl.serving.dashboard.features import FeaturesAnswer
+from pbodl.serving.dashboard.feature_lists import FeaturesAnswer
 from pbodl.serving.dashboard.routes import LAST, CurvesAnswer
-from pbodl.serving.limits import Limits
-from pbodl.serving.wire import JSON, MSGPACK, ErrorAnswer, Health, ModelAnswer, ScoreAnswer, wire_of
+from pbodl.serving.http_messages import JSON, MSGPACK, ErrorAnswer, Health, ModelAnswer, ScoreAnswer, wire_of
+from pbodl.serving.server_limits import Limits
 
 ERRORS = {
     400: "The body is not JSON or msgpack.",

@@ -11,11 +11,11 @@ from pbodl.errors import InputError
 from pbodl.models.snapshot import snapshots
 from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
 from pbodl.parallel.merge import MERGES
-from pbodl.streaming.learner import StreamOptions
+from pbodl.streaming.online_service import Options, parse_speed
+from pbodl.streaming.online_service import online as learn_online
 from pbodl.streaming.replay import replay as send
-from pbodl.streaming.service import Options, parse_speed
-from pbodl.streaming.service import online as learn_online
-from pbodl.streaming.sink import open_sink
+from pbodl.streaming.sources.event_sink import open_sink
+from pbodl.streaming.stream_learner import StreamOptions
 from pbodl.training.config import Config, check_config, read_config, with_changes
 from pbodl.training.display import console
 from pbodl.training.presets import PRESETS, named_tables

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pbodl.data.quarantine import BadRow, Quarantine
+from pbodl.data.log.quarantine import BadRow, Quarantine
 from pbodl.streaming.events import BadEvent
-from pbodl.streaming.sink import Sink, open_sink
+from pbodl.streaming.sources.event_sink import Sink, open_sink
 
 
 class DeadLetters:

@@ -7,8 +7,8 @@ An event is a JSON or msgpack object:
     {"time": 1731283200.0, "click": 1, "ad": "x", "user": 7, ...}                            a row that is joined already
 
 The time stands under the name that the schema has for it, or under `time` where it has none. One message may hold one event, an
-array of them, or JSON lines. Plain events are read by a compiled scan (`scan`). All others become columns, and take the way that
-tables of a file take: a dict for each would cost more than learning it.
+array of them, or JSON lines. Plain events are read by a compiled scan (`event_scan`). All others become columns, and take the way
+that tables of a file take: a dict for each would cost more than learning it.
 """
 
 import itertools
@@ -23,18 +23,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pbodl.data.arrays import Batch
-from pbodl.data.batch import from_data
+from pbodl.data.batch import Batch
+from pbodl.data.convert import from_data
 from pbodl.data.hashing import field_seed, hash_array
-from pbodl.data.jsonl_reader import column_of, plain_column
-from pbodl.data.row_faults import row_faults
+from pbodl.data.log.jsonl_reader import column_of, plain_column
+from pbodl.data.log.row_faults import row_faults
+from pbodl.data.scan.event_scan import CLICK, IMPRESSION, JOINED
 from pbodl.data.schema import Schema, nearest
 from pbodl.data.texts import times as times_of_texts
 from pbodl.data.texts import typed
 from pbodl.data.times import parse_times
 from pbodl.errors import InputError
 from pbodl.streaming.plain_events import PlainScan
-from pbodl.streaming.scan import CLICK, IMPRESSION, JOINED
 
 KINDS: dict[Any, int] = {"impression": IMPRESSION, "click": CLICK, None: JOINED}
 SHOWN = 2000  # letters of a bad event that are kept
@@ -62,7 +62,7 @@ class Events:
         return len(self.kinds)
 
 
-class Decoder:
+class EventDecoder:
     """Makes events of messages, for one schema."""
 
     def __init__(self, schema: Schema) -> None:

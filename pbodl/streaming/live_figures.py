@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.arrays import Batch
+from pbodl.data.batch import Batch
 from pbodl.data.schema import Schema
-from pbodl.training.metrics import Figures, StreamMetrics
 from pbodl.training.novelty import DAY, FirstSeen
+from pbodl.training.stream_metrics import Figures, StreamMetrics
 
 WINDOW = 100_000  # rows; their AUC is known to about 0.003
 DIGITS = 6
@@ -23,7 +23,7 @@ PREDICTED, CLICK, WEIGHT, NEW = range(4)
 class LiveFigures:
     """Takes every learned batch with its predictions.
 
-    >>> from pbodl.data.batch import from_data
+    >>> from pbodl.data.convert import from_data
     >>> from pbodl.data.schema import Field
     >>> schema = Schema(label="click", fields=[Field("ad", group="ad")])
     >>> figures = LiveFigures(schema, window=2)

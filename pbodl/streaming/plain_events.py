@@ -5,11 +5,11 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.arrays import Batch
+from pbodl.data.batch import Batch
 from pbodl.data.hashing import NAME_SEED, field_seed, hash_integers, hash_value, wrapping
+from pbodl.data.scan.event_scan import CLICK, EventNames, Found, scan_messages
 from pbodl.data.schema import Schema
 from pbodl.data.times import hours_of_day
-from pbodl.streaming.scan import CLICK, Found, Names, scan_messages
 
 BYTES = 100  # of an event: a first guess of how many there are
 
@@ -31,7 +31,7 @@ class PlainScan:
         self._places = [columns.get(field.name, -1) if field.derive is None else -1 for field in schema.fields]
         names = np.array([field_seed(name) for name in [*special, *read]], np.uint64)
         # A field's seed is the hash of its name, so the names are found by the seeds.
-        self._names = Names(
+        self._names = EventNames(
             names, names, np.array([hash_value(name, None) for name in read], np.uint64),
             np.array([hash_value("event", kind) for kind in ("impression", "click")], np.uint64), np.uint64(NAME_SEED),
             np.frombuffer(b"truefalse", np.uint8),

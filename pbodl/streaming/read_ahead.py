@@ -14,7 +14,7 @@ class ReadAhead(Generic[T]):
 
     The generator gives None, too, when it has nothing for a while: between its items it can be stopped.
 
-    Unlike `data.prefetch` it never waits long: a source may want something done before it gives the next item.
+    Unlike `data.log.prefetch` it never waits long: a source may want something done before it gives the next item.
     """
 
     def __init__(self, items: Generator[T | None, None, None], depth: int, wait: float) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pbodl.data.schema import Schema
 from pbodl.data.synthetic import World
-from pbodl.streaming.sink import Sink
+from pbodl.streaming.sources.event_sink import Sink
 
 CHUNK = 2000  # events sent at a time
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.arrays import Batch
-from pbodl.data.table import Table
-from pbodl.kernels.embedding import initialise_rows
-from pbodl.kernels.message import quotient
+from pbodl.data.batch import Batch
+from pbodl.data.table.feature_table import Table
+from pbodl.kernels.layers.embedding import initialise_rows
+from pbodl.kernels.message_algebra import quotient
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.message import Message, negated
-from pbodl.parallel.server import Shard
+from pbodl.parallel.shard import Shard
 from pbodl.parallel.weights import Weights, sums_of, take
 
 NAMES = Weights._fields

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.arrays import Batch
+from pbodl.data.batch import Batch
 from pbodl.data.hashing import hash_value
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.streaming.join_rules import TAKE_BACK
+from pbodl.streaming.join.join_rules import TAKE_BACK
 
 STRETCH = 2000  # rows that are judged together
 LEARNING = 20  # stretches at the start that are not judged: a new model expects little
@@ -163,4 +163,3 @@ def odds_ratio(clicks: float, expected: float, rows: float) -> float:
     """By what factor the odds of a click differ, one way or the other; half a click keeps it finite."""
     ratio = (clicks + 0.5) / (rows - clicks + 0.5) * (rows - expected + 0.5) / (expected + 0.5)
     return max(ratio, 1.0 / ratio)
-

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pbodl.training.online import Status
+from pbodl.training.run import Status
 
 LABELS = {"auc": "AUC", "log_loss": "log loss", "ne": "normalised entropy", "calibration": "calibration", "ctr": "CTR"}
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pbodl.data.readers import Chunk
+from pbodl.data.log.log_reader import Chunk
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.training.display import OTHER
-from pbodl.training.metrics import StreamMetrics
 from pbodl.training.novelty import DAY
+from pbodl.training.stream_metrics import StreamMetrics
 from pbodl.training.tracker import plain
 
 MOST_SLICES = 50

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
-from pbodl.data.arrays import Batch
+from pbodl.data.batch import Batch
 from pbodl.data.schema import Schema
-from pbodl.data.table import Table
+from pbodl.data.table.feature_table import Table
 
 DAY = 86400.0
 HOUR = 3600.0

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pbodl.data.readers import Chunk
+from pbodl.data.log.log_reader import Chunk
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 

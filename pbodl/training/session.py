@@ -1,6 +1,7 @@
 """One training session: a log, a run folder, a progress bar, and signals that end it cleanly."""
 
 import contextlib
+import itertools
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,16 +9,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pbodl.data.memory import keep_freed
-from pbodl.data.readers import LogReader, Position, open_log
+from pbodl.data.log.log_reader import Chunk, LogPosition, LogReader, open_log
+from pbodl.data.table.memory import keep_freed
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.snapshot import snapshots
 from pbodl.training.config import Config, to_toml
 from pbodl.training.display import TrainingBar
-from pbodl.training.names import NameStore, load_names
-from pbodl.training.online import Chunk, Learner, Run, Status
-from pbodl.training.report import write_report
+from pbodl.training.inspect.feature_names import NameStore, load_names
+from pbodl.training.report.training_report import write_report
+from pbodl.training.run import LogLearner, Run, Status
 
 
 class Interrupted(Exception):
@@ -37,7 +38,7 @@ def train(
     bad_rows_file: str | None = None,
     keep_names: bool = False,
     prepare: Callable[[Model], None] = lambda model: None,
-    engine: Callable[[Run], contextlib.AbstractContextManager[Learner | None]] = lambda run: contextlib.nullcontext(),
+    engine: Callable[[Run], contextlib.AbstractContextManager[LogLearner | None]] = lambda run: contextlib.nullcontext(),
 ) -> dict[str, Any]:
     """Train into the folder `out`; returns the figures. After SIGINT or SIGTERM it saves what it learned, and raises `Interrupted`.
 
@@ -52,20 +53,20 @@ def train(
         run = Run.resume(config, out)
     elif snapshots(out):  # before the log is opened, which would empty that run's file of bad rows
         raise InputError(f"{out} already holds a run; go on with --resume, or choose another --out")
-    start = Position(**run.position) if run is not None and run.position is not None else None
+    start = LogPosition(**run.position) if run is not None and run.position is not None else None
     began = time.monotonic()
     with open_log(paths, config.schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, start=start) as reader:
         names = load_names(out, config.schema) if resume else None
         if names is None and keep_names:
             names = NameStore(config.schema)
-        chunks = _chunks(reader, names)
+        chunks: Iterator[Chunk] = reader
         if run is None:
             first = next(chunks, None)
             if first is None:
                 raise InputError(f"the log has no good rows; {reader.bad_rows:,} were bad")
             run = Run.start(config, out, first.batch)
             (run.folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
-            chunks = _again(first, chunks)
+            chunks = itertools.chain([first], chunks)
         run.names = names
         prepare(run.model)
         before, own = run.rows, {}
@@ -88,18 +89,6 @@ def train(
     if stopped:
         raise Interrupted(received[0])
     return summary
-
-
-def _chunks(reader: LogReader, names: NameStore | None) -> Iterator[Chunk]:
-    for chunk in reader:
-        if names is not None:
-            names.add(chunk.table)
-        yield Chunk(chunk.batch, chunk.position._asdict())
-
-
-def _again(first: Chunk, rest: Iterator[Chunk]) -> Iterator[Chunk]:
-    yield first
-    yield from rest
 
 
 def _watch(status: Status, reader: LogReader, bar: TrainingBar, before: int, began: float) -> bool:

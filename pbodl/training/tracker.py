@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
-from pbodl.data.arrays import Batch
+from pbodl.data.batch import Batch
 from pbodl.data.schema import Schema
 from pbodl.models.clock import Duration
-from pbodl.training.metrics import Figures, Judged, StreamMetrics, judged
 from pbodl.training.novelty import AGE_NAMES, AGES, DAY, FirstSeen
+from pbodl.training.stream_metrics import Figures, Judged, StreamMetrics, judged
 
 POINTS = 24  # points of the learning curve in a period
 NAMES = ("overall", "new_overall", "period", "new_period", "point")
@@ -116,9 +116,7 @@ class Tracker:
     def reliability(self) -> list[dict[str, float]]:
         """Mean prediction against mean outcome, by size of the prediction."""
         rows = self._metrics["overall"].reliability
-        return [
-            {"weight": float(w), "predicted": float(p / w), "observed": float(c / w)} for w, p, c in rows if w > 0
-        ]
+        return [{"weight": float(w), "predicted": float(p / w), "observed": float(c / w)} for w, p, c in rows if w > 0]
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """What it needs to go on: plain data, and arrays."""

@@ -7,11 +7,11 @@ import pytest
 
 from pbodl.baselines import BatchDNN, BatchFM
 from pbodl.baselines.batch_model import BatchModel
-from pbodl.baselines.minibatch import Layout
+from pbodl.baselines.minibatch import MinibatchLayout
 from pbodl.data.schema import Field, Schema
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
-from pbodl.training.metrics import StreamMetrics
+from pbodl.training.stream_metrics import StreamMetrics
 from tests.click_log import PLAIN, RICH, START, STEP, click_log
 
 LOG = click_log(120)
@@ -30,7 +30,7 @@ def test_the_kernel_is_the_network_that_was_trained(name: str) -> None:
     model.learn(LOG)
     model.fit()
     history = model.buffer.history()
-    layout = Layout(history, model.table.field, len(RICH.fields), len(LOG))
+    layout = MinibatchLayout(history, model.table.field, len(RICH.fields), len(LOG))
     distinct, places, values, _, _ = layout.minibatch(np.arange(len(LOG)), beyond=10**6)
     rows = np.concatenate([model.table.column("weights"), np.zeros((1, model._width()), np.float32)])
     vectors = rows[np.minimum(distinct, model.table.size)][places] * values[..., None]

@@ -8,9 +8,9 @@ import pytest
 
 from pbodl.baselines import BatchFM
 from pbodl.baselines.batch_fm import fm_forward
-from pbodl.baselines.batch_training import ADAGRAD_START, Recipe, Run, log_loss, train
-from pbodl.baselines.buffer import History
-from pbodl.baselines.minibatch import Layout
+from pbodl.baselines.batch_training import ADAGRAD_START, FittingRun, Recipe, log_loss, train
+from pbodl.baselines.buffer import SampleHistory
+from pbodl.baselines.minibatch import MinibatchLayout
 from pbodl.errors import InputError
 from tests.click_log import PLAIN, click_log
 
@@ -18,13 +18,13 @@ FIELDS, SIZE, DIM = 3, 12, 2
 FIELD_OF_ROW = (np.arange(SIZE) % FIELDS).astype(np.uint16)
 
 
-def history(n: int, seed: int = 0) -> History:
+def history(n: int, seed: int = 0) -> SampleHistory:
     rng = np.random.default_rng(seed)
     rows = (3 * rng.integers(0, 4, (n, FIELDS)) + np.arange(FIELDS)).astype(np.int32).reshape(-1)
     clicks = (rng.random(n) < 0.4).astype(np.float32)
     weights = rng.choice([0.5, 1.0, 2.0], n).astype(np.float32)
     values = rng.choice([1.0, 2.0], FIELDS * n).astype(np.float32)
-    return History(np.arange(0, FIELDS * n + 1, FIELDS), rows, values, clicks, weights)
+    return SampleHistory(np.arange(0, FIELDS * n + 1, FIELDS), rows, values, clicks, weights)
 
 
 def recipe(**changes: Any) -> Recipe:
@@ -45,7 +45,7 @@ def fm_by_pairs(weights: np.ndarray, bias: float, rows: np.ndarray, x: np.ndarra
     return total
 
 
-def loss(weights: np.ndarray, bias: float, samples: History, l2: float) -> float:
+def loss(weights: np.ndarray, bias: float, samples: SampleHistory, l2: float) -> float:
     """The sum over samples that a step descends."""
     total = 0.0
     for i in range(len(samples.clicks)):
@@ -57,7 +57,7 @@ def loss(weights: np.ndarray, bias: float, samples: History, l2: float) -> float
     return float(total)
 
 
-def slopes(weights: np.ndarray, bias: float, samples: History, l2: float) -> tuple[np.ndarray, float]:
+def slopes(weights: np.ndarray, bias: float, samples: SampleHistory, l2: float) -> tuple[np.ndarray, float]:
     """By central differences."""
     result, step = np.zeros_like(weights), 1e-5
     for place in np.ndindex(weights.shape):
@@ -71,7 +71,7 @@ def slopes(weights: np.ndarray, bias: float, samples: History, l2: float) -> tup
 def test_a_step_of_adagrad_by_finite_differences():
     weights, dense = start()
     samples = history(16)
-    run = Run(fm_forward, weights, dense, Layout(samples, FIELD_OF_ROW, FIELDS, 8), recipe())
+    run = FittingRun(fm_forward, weights, dense, MinibatchLayout(samples, FIELD_OF_ROW, FIELDS, 8), recipe())
     run.learn(np.arange(16))
     ref, bias = weights.astype(float), -0.3
     squares, bias_squares = np.full(ref.shape, ADAGRAD_START), ADAGRAD_START
@@ -86,7 +86,13 @@ def test_a_step_of_adagrad_by_finite_differences():
 
 def test_a_first_step_of_adam_moves_by_the_rate():
     weights, dense = start()
-    run = Run(fm_forward, weights, dense, Layout(history(8), FIELD_OF_ROW, FIELDS, 8), recipe(optimizer="adam", learning_rate=0.01))
+    run = FittingRun(
+        fm_forward,
+        weights,
+        dense,
+        MinibatchLayout(history(8), FIELD_OF_ROW, FIELDS, 8),
+        recipe(optimizer="adam", learning_rate=0.01),
+    )
     run.learn(np.arange(8))
     used = np.unique(history(8).rows)
     moved = np.abs(run.arrays()[0] - weights)
@@ -100,18 +106,18 @@ def test_early_stopping_takes_the_best_epoch_and_then_the_held_out_part():
     told = iter([0.5, 0.3, 0.4])  # the third epoch is worse: the second's arrays are taken
     seen = []
 
-    def logits(weights: np.ndarray, dense: dict[str, np.ndarray], part: History) -> np.ndarray:
+    def logits(weights: np.ndarray, dense: dict[str, np.ndarray], part: SampleHistory) -> np.ndarray:
         seen.append(weights)
         assert len(part.clicks) == 4
         level = next(told)
         # Logits whose log loss is `level`: all samples alike.
         return np.where(part.clicks > 0, 1, -1) * -np.log(np.expm1(level))
 
-    layout = Layout(samples, FIELD_OF_ROW, FIELDS, 8)
-    fit = train(Run(fm_forward, weights, dense, layout, recipe(max_epochs=9)), logits)
+    layout = MinibatchLayout(samples, FIELD_OF_ROW, FIELDS, 8)
+    fit = train(FittingRun(fm_forward, weights, dense, layout, recipe(max_epochs=9)), logits)
     assert (fit.epochs, fit.log_loss) == (2, pytest.approx(0.3))
     # Adagrad's state is part of what is taken back: two epochs and the last part, done by hand, give the same bits.
-    by_hand = Run(fm_forward, weights, dense, layout, recipe())
+    by_hand = FittingRun(fm_forward, weights, dense, layout, recipe())
     for epoch in (1, 2):
         by_hand.learn(np.random.default_rng([0, epoch]).permutation(36))
     np.testing.assert_array_equal(by_hand.arrays()[0], seen[1])

@@ -5,19 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbodl.baselines.buffer import Buffer, History, check_columns
+from pbodl.baselines.buffer import Buffer, SampleHistory, check_columns
 from pbodl.errors import InputError
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 2.0]), st.integers(0, 5)), max_size=30)
 
 
-def as_history(samples: list[tuple[int, float, int]], first: int) -> History:
+def as_history(samples: list[tuple[int, float, int]], first: int) -> SampleHistory:
     lengths = [length for length, _, _ in samples]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     rows = np.arange(first, first + indptr[-1]).astype(np.int32)
     n = len(samples)
     weights = np.array([weight for _, weight, _ in samples], np.float32)
-    return History(indptr, rows, rows.astype(np.float32), np.arange(n, dtype=np.float32) % 2, weights)
+    return SampleHistory(indptr, rows, rows.astype(np.float32), np.arange(n, dtype=np.float32) % 2, weights)
 
 
 @given(chunks=st.lists(SAMPLES, max_size=8), most_rows=st.sampled_from([None, 1, 7]), longest=st.sampled_from([None, 0.5, 10.0]))

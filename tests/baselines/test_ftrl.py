@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pbodl.baselines import FTRLProximal
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from tests.click_log import PLAIN, RICH, click_log

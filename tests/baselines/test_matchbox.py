@@ -10,7 +10,7 @@ from pbodl.baselines.matchbox_messages import SETTLED
 from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
-from pbodl.kernels.embedding import standard_draw
+from pbodl.kernels.layers.embedding import standard_draw
 from tests.click_log import PLAIN, click_log
 from tests.oracles.matchbox import NaiveMatchBox
 

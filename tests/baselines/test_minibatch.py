@@ -2,22 +2,22 @@
 
 import numpy as np
 
-from pbodl.baselines.buffer import History
-from pbodl.baselines.minibatch import Layout
+from pbodl.baselines.buffer import SampleHistory
+from pbodl.baselines.minibatch import MinibatchLayout
 
 FIELD_OF_ROW = np.array([0, 0, 1, 1, 1, 2, 2], np.uint16)
 SAMPLES = [[0, 2, 3, 5], [1, 6], [], [0, 2, 3, 4, 6]]  # field 1 holds a list
 
 
-def history() -> History:
+def history() -> SampleHistory:
     indptr = np.concatenate([[0], np.cumsum([len(rows) for rows in SAMPLES])]).astype(np.int64)
     rows = np.array([row for rows in SAMPLES for row in rows], np.int32)
     values = 1.0 + np.arange(len(rows), dtype=np.float32)
-    return History(indptr, rows, values, np.array([1, 0, 0, 1], np.float32), np.full(4, 0.5, np.float32))
+    return SampleHistory(indptr, rows, values, np.array([1, 0, 0, 1], np.float32), np.full(4, 0.5, np.float32))
 
 
 def test_slots_hold_the_samples():
-    layout = Layout(history(), FIELD_OF_ROW, 3, batch_size=3)
+    layout = MinibatchLayout(history(), FIELD_OF_ROW, 3, batch_size=3)
     assert layout.slot_fields == (0, 1, 1, 1, 1, 2)  # three values at most, rounded up to four slots
     for samples in ([3, 0, 1], [2, 0], [1]):
         distinct, places, values, clicks, weights = layout.minibatch(np.array(samples), beyond=64)

@@ -6,7 +6,7 @@ import msgspec
 
 from pbodl.data.avazu import AVAZU
 from pbodl.data.hashing import hash_value
-from pbodl.data.readers import open_log
+from pbodl.data.log.log_reader import open_log
 from pbodl.data.schema import Schema
 
 HEADER = (

@@ -5,14 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.sampling import auto_rate, check_rate, kept_rows, recalibrate, selected
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 
-SCHEMA = Schema(
-    label="click", time="time", weight="weight", fields=[Field("tags", kind="multi"), Field("ad", group="ad")]
-)
+SCHEMA = Schema(label="click", time="time", weight="weight", fields=[Field("tags", kind="multi"), Field("ad", group="ad")])
 
 
 @given(st.floats(1e-6, 1 - 1e-6), st.floats(0.001, 1.0))

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from pbodl.errors import InputError
-from pbodl.experiments.live import Settings, up
+from pbodl.experiments.live import UpSettings, up
 from pbodl.experiments.live_training import CHUNK, SERVED, LiveTraining, train_live
 from pbodl.models.snapshot import load_snapshot
+from pbodl.publishing.curves import read
 from pbodl.serving.follower import PUBLISHED, Follower
-from pbodl.streaming.curves import read
-from tests.streaming.publishing import assert_same_bits
+from tests.publishing.published import assert_same_bits
 
 ROWS = 40_000
 
@@ -104,7 +104,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=rf"127\.0\.0\.1:{port}.*choose another --port"):
-            up(Settings(str(tmp_path), port))
+            up(UpSettings(str(tmp_path), port))
     assert not (tmp_path / "snapshots").exists()
 
 

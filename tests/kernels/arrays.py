@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.kernels import interaction, network
-from pbodl.kernels.embedding import Features, Forgetting, RowPrior, Rows
+from pbodl.kernels import network
+from pbodl.kernels.layers import interaction
+from pbodl.kernels.layers.embedding import Features, Forgetting, RowPrior, Rows
 from tests.oracles.naive import Feature, Gauss, Name, Network
 
 F32 = np.float32
@@ -142,9 +143,7 @@ def predict(
     """`predict_batch`: mean and variance of z_L of every sample."""
     mean, variance = np.empty(len(features.indptr) - 1), np.empty(len(features.indptr) - 1)
     with np.errstate(all="ignore"):
-        network.predict_batch(
-            arrays.rows, arrays.dense, arrays.shape, features, now, arrays.prior, forgetting, mean, variance
-        )
+        network.predict_batch(arrays.rows, arrays.dense, arrays.shape, features, now, arrays.prior, forgetting, mean, variance)
     return mean, variance
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from pbodl.kernels.adf import LARGEST, adf_update, decay
-from pbodl.kernels.probit import probit_backward
+from pbodl.kernels.layers.probit import probit_backward
 from tests.oracles.differences import derivative
 from tests.oracles.quadrature import posterior
 

@@ -8,8 +8,8 @@ import pytest
 import pbodl
 from pbodl.models import adaptation
 from pbodl.models.adaptation import PSEUDO, REACH, in_force, move_centres, next_moment
-from pbodl.parallel.cluster import Cluster
-from pbodl.training.weights import weights_of
+from pbodl.parallel.simulated import Cluster
+from pbodl.training.inspect.feature_weights import weights_of
 from tests.click_log import PLAIN, RICH, click_log
 
 LOG = click_log(300)

@@ -22,8 +22,7 @@ IN_PLAIN_PYTHON = {
     "predict_changes_nothing",
 }
 BATTERY = [
-    pytest.param(check, id=check.__name__, marks=[pytest.mark.nojit] * (check.__name__ in IN_PLAIN_PYTHON))
-    for check in PROPERTIES
+    pytest.param(check, id=check.__name__, marks=[pytest.mark.nojit] * (check.__name__ in IN_PLAIN_PYTHON)) for check in PROPERTIES
 ]
 
 
@@ -57,8 +56,6 @@ def test_another_process_learns_the_same_bits() -> None:
     )
     # Python's own hash differs from process to process: nothing may depend on it.
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     ref = {kind: fingerprint(trained(make).state()) for kind, make in FACTORIES.items()}
     assert json.loads(done.stdout.splitlines()[-1]) == ref

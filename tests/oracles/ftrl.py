@@ -15,7 +15,7 @@ class NaiveFTRL:
         if abs(self.z[i]) <= self.l1:
             return 0.0
         sign = 1.0 if self.z[i] > 0 else -1.0
-        return -((self.beta + math.sqrt(self.n[i])) / self.alpha + self.l2) ** -1 * (self.z[i] - sign * self.l1)
+        return -(((self.beta + math.sqrt(self.n[i])) / self.alpha + self.l2) ** -1) * (self.z[i] - sign * self.l1)
 
     def predict(self, x: dict[Any, float]) -> float:
         return 1.0 / (1.0 + math.exp(-sum(self.weight(i) * value for i, value in {**x, "bias": 1.0}.items())))

@@ -128,9 +128,7 @@ def dense(inputs: list[Gauss], weights: list[list[Gauss]]) -> list[Gauss]:
     outputs = []
     for row in weights:
         mean = sum(w[0] * z[0] for w, z in zip(row, with_bias, strict=True))
-        variance = sum(
-            raw_moment(w, 2) * raw_moment(z, 2) - (w[0] * z[0]) ** 2 for w, z in zip(row, with_bias, strict=True)
-        )
+        variance = sum(raw_moment(w, 2) * raw_moment(z, 2) - (w[0] * z[0]) ** 2 for w, z in zip(row, with_bias, strict=True))
         outputs.append((mean / math.sqrt(len(with_bias)), variance / len(with_bias)))
     return outputs
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import pbodl
-from pbodl.data.arrays import Batch
-from pbodl.data.batch import from_data
+from pbodl.data.batch import Batch
+from pbodl.data.convert import from_data
 from pbodl.models.deep_probit import DeepProbit
 from tests.click_log import PLAIN, RICH, click_log, without
 from tests.oracles.worlds import Market

@@ -5,7 +5,7 @@ import pytest
 
 from pbodl.errors import InputError
 from pbodl.parallel.message import Message, decode, encode, merge, negated, shard_of, split
-from pbodl.parallel.server import Shard
+from pbodl.parallel.shard import Shard
 from pbodl.parallel.worker import Worker, plan
 from tests.parallel.logs import fm, plain_log, rich_log
 

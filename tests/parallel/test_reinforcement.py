@@ -6,8 +6,8 @@ import pytest
 import pbodl
 from pbodl.data.hashing import hash_value
 from pbodl.errors import InputError
-from pbodl.parallel.cluster import Cluster
 from pbodl.parallel.reinforcement import EP, Passes, multiple_data
+from pbodl.parallel.simulated import Cluster
 from tests.click_log import RICH
 from tests.oracles.densities import probit_posterior
 from tests.parallel.logs import differing, fm, log_loss, market_log, plain_log, rich_log

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pbodl.data.scaling import RunningScale
+from pbodl.data.running_scale import RunningScale
 from pbodl.parallel.weights import moments_of, put, sums_of, take
 from tests.click_log import RICH
 from tests.parallel.logs import differing, fm, plain_log, rich_log

@@ -5,7 +5,7 @@ import pytest
 
 import pbodl
 from pbodl.errors import InputError
-from pbodl.parallel.server import Shard
+from pbodl.parallel.shard import Shard
 from pbodl.parallel.worker import Worker, plan
 from tests.click_log import RICH
 from tests.parallel.logs import fm, plain_log, rich_log

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from pbodl.serving.http import Service
+from pbodl.serving.http_service import HttpService
 
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -32,7 +32,7 @@ def chromium() -> Iterator:
 
 
 @contextlib.contextmanager
-def served(service: Service) -> Iterator[str]:
+def served(service: HttpService) -> Iterator[str]:
     """The address of a service while it is served on a free port."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(service, log_config=None, lifespan="off"))

@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.serving.http import Service
-from pbodl.serving.limits import Limits, Token
-from pbodl.serving.predictor import Predictor
-from pbodl.serving.source import Fixed
-from pbodl.serving.wire import JSON, MSGPACK
+from pbodl.serving.http_messages import JSON, MSGPACK
+from pbodl.serving.http_service import HttpService
+from pbodl.serving.predictor_source import Fixed
+from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.server_limits import Limits, Token
 from tests.click_log import START
-from tests.streaming.publishing import LOG, MODELS
+from tests.publishing.published import LOG, MODELS
 
 USER = {"user": 3, "tags": ["tag0", "tag2", "tag2"], "age": 31.5}
 CONTEXT = {"site": "site1", "time": START + 7000.0}
@@ -31,7 +31,7 @@ REQUEST = {"user": USER, "context": CONTEXT, "candidates": CANDIDATES}
 class Asking:
     """Asks a service in this process."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: HttpService) -> None:
         self._transport = httpx.ASGITransport(service, raise_app_exceptions=False)
 
     def get(self, path: str, **more: Any) -> httpx.Response:
@@ -59,7 +59,7 @@ def rows_of(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 def client_of(model: DeepProbit | None, limits: Limits | None = None, token: str | None = None) -> Asking:
     predictor = None if model is None else Predictor.of(model)
-    return Asking(Service(Fixed(predictor), limits, Token(token)))
+    return Asking(HttpService(Fixed(predictor), limits, Token(token)))
 
 
 def ask(client: Asking, request: Any, kind: str = JSON, **headers: str) -> Any:

@@ -158,7 +158,7 @@ def test_without_the_extra_a_person_is_told_what_to_install():
 import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name in ("httpx", "uvicorn") else found(name, *rest)
-from pbodl.serving.predictor import Predictor
+from pbodl.serving.scoring.predictor import Predictor
 try:
     from pbodl.serving import Client
 except ValueError as error:

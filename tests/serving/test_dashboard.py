@@ -7,17 +7,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pbodl.serving.dashboard.features import LEAST, variance_left
+from pbodl.publishing.curves import Curves
+from pbodl.serving.dashboard.feature_lists import LEAST, variance_left
 from pbodl.serving.follower import Version
-from pbodl.serving.http import Service
-from pbodl.serving.limits import Token
-from pbodl.serving.predictor import Predictor
-from pbodl.serving.source import Fixed
-from pbodl.streaming.curves import Curves
-from pbodl.training.names import NameStore
-from pbodl.training.weights import weights_of
+from pbodl.serving.http_service import HttpService
+from pbodl.serving.predictor_source import Fixed
+from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.server_limits import Token
+from pbodl.training.inspect.feature_names import NameStore
+from pbodl.training.inspect.feature_weights import weights_of
+from tests.publishing.published import LOG, MODELS
 from tests.serving.services import Asking, trained
-from tests.streaming.publishing import LOG, MODELS
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def model():
 
 
 def client(model=None, run=None, token=None) -> Asking:
-    return Asking(Service(Fixed(None if model is None else Predictor.of(model)), None, Token(token), run=run))
+    return Asking(HttpService(Fixed(None if model is None else Predictor.of(model)), None, Token(token), run=run))
 
 
 def test_the_page_loads_nothing_from_elsewhere(model):

@@ -5,15 +5,15 @@ import re
 import pyarrow as pa
 import pytest
 
-from pbodl.serving.http import Service
-from pbodl.serving.limits import Token
-from pbodl.serving.predictor import Predictor
-from pbodl.serving.source import Fixed
-from pbodl.streaming.curves import Curves
-from pbodl.training.names import NameStore
+from pbodl.publishing.curves import Curves
+from pbodl.serving.http_service import HttpService
+from pbodl.serving.predictor_source import Fixed
+from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.server_limits import Token
+from pbodl.training.inspect.feature_names import NameStore
+from tests.publishing.published import LOG
 from tests.serving.browser import chromium, served
 from tests.serving.services import CANDIDATES, CONTEXT, USER, trained
-from tests.streaming.publishing import LOG
 
 PHONE = {"width": 360, "height": 740}
 PATIENCE = 10_000  # milliseconds that the page may take to show something
@@ -89,7 +89,7 @@ def wait_for(page, selector: str, text: str | re.Pattern | None = None, value: r
 def test_a_stream_tells_its_backpressure_and_why_it_is_held(open_page, predictor, run):
     curves = Curves(run)
     learn(curves, range(1, 3))
-    with served(Service(Fixed(predictor), run=str(run))) as url:
+    with served(HttpService(Fixed(predictor), run=str(run))) as url:
         page = open_page(url)
         page.wait_for_selector("#auc .s0 .line")
         assert page.locator("#held").is_hidden()
@@ -103,7 +103,7 @@ def test_a_stream_tells_its_backpressure_and_why_it_is_held(open_page, predictor
 def test_curves_move_while_a_trainer_runs(open_page, predictor, run):
     curves = Curves(run)
     learn(curves, range(1, 11))
-    with served(Service(Fixed(predictor), run=str(run))) as url:
+    with served(HttpService(Fixed(predictor), run=str(run))) as url:
         page = open_page(url)
         page.wait_for_selector("#auc .s0 .line")
         assert page.locator("#legend button").all_inner_texts() == ["FM-MLP", "FTRL"]
@@ -125,7 +125,7 @@ def test_curves_move_while_a_trainer_runs(open_page, predictor, run):
 
 
 def test_a_request_is_scored_and_shown_with_its_interval(open_page, predictor, run):
-    with served(Service(Fixed(predictor), run=str(run))) as url:
+    with served(HttpService(Fixed(predictor), run=str(run))) as url:
         page = open_page(url)
         wait_for(page, "#ad-1-ad", value=re.compile(r"ad\d+"))  # the form starts with values that are known
         page.fill("#user-user", "3")
@@ -150,7 +150,7 @@ def test_a_request_is_scored_and_shown_with_its_interval(open_page, predictor, r
 
 
 def test_errors_are_told_where_they_are(open_page, predictor, run):
-    with served(Service(Fixed(predictor), run=str(run))) as url:
+    with served(HttpService(Fixed(predictor), run=str(run))) as url:
         page = open_page(url)
         page.wait_for_selector("#ad-1-price")
         page.fill("#ad-1-price", "cheap")
@@ -169,7 +169,7 @@ def test_errors_are_told_where_they_are(open_page, predictor, run):
 
 
 def test_a_server_that_went_away_is_told(open_page, predictor):
-    with served(Service(Fixed(predictor))) as url:
+    with served(HttpService(Fixed(predictor))) as url:
         page = open_page(url)
         page.wait_for_selector("#form:visible")
     page.click("#send")
@@ -178,7 +178,7 @@ def test_a_server_that_went_away_is_told(open_page, predictor):
 
 
 def test_without_figures_it_says_so(open_page, predictor):
-    with served(Service(Fixed(predictor))) as url:
+    with served(HttpService(Fixed(predictor))) as url:
         page = open_page(url)
         page.wait_for_selector("#no-curves:visible")
         assert page.inner_text("#no-curves").startswith("No live figures yet")
@@ -188,7 +188,7 @@ def test_without_figures_it_says_so(open_page, predictor):
 
 def test_without_a_model_it_waits(open_page, predictor):
     source = Fixed(None)
-    with served(Service(source)) as url:
+    with served(HttpService(source)) as url:
         page = open_page(url)
         wait_for(page, "#status", text="waiting for the first model")
         assert all(page.is_visible(place) for place in ("#no-form", "#no-uncertain", "#latency .empty"))
@@ -198,7 +198,7 @@ def test_without_a_model_it_waits(open_page, predictor):
 
 def test_a_token_is_asked_for(open_page, predictor, run):
     learn(Curves(run), range(1, 5))
-    with served(Service(Fixed(predictor), None, Token("secret"), run=str(run))) as url:
+    with served(HttpService(Fixed(predictor), None, Token("secret"), run=str(run))) as url:
         page = open_page(url)
         page.wait_for_selector("#token:visible")
         assert not page.is_visible("#content")
@@ -215,7 +215,7 @@ def test_a_token_is_asked_for(open_page, predictor, run):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_a_phone_nothing_is_wider_than_the_screen(open_page, predictor, run, scheme):
     learn(Curves(run), range(1, 40))
-    with served(Service(Fixed(predictor), run=str(run))) as url:
+    with served(HttpService(Fixed(predictor), run=str(run))) as url:
         page = open_page(url, viewport=PHONE, color_scheme=scheme)
         page.wait_for_selector("#auc .s0 .line")
         page.wait_for_selector("#form:visible")

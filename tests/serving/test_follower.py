@@ -7,11 +7,11 @@ import pytest
 
 import pbodl
 from pbodl.errors import InputError
+from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder
+from pbodl.publishing.publisher import Publisher
 from pbodl.serving.follower import Follower
-from pbodl.streaming.model_folder import DELTA, FULL, Entry, ModelFolder
-from pbodl.streaming.publish import Publisher
 from tests.click_log import PLAIN, RICH
-from tests.streaming.publishing import MODELS, assert_same_bits, damage, steps
+from tests.publishing.published import MODELS, assert_same_bits, damage, steps
 
 
 def assert_up_to_date(follower: Follower, model) -> None:
@@ -90,7 +90,7 @@ def test_a_bad_delta_waits_for_the_next_full_snapshot(tmp_path, trouble):
     follower.poll()
     before = model.state()
     model.learn(second)
-    bad = Entry(publisher.publish(), DELTA)
+    bad = FolderEntry(publisher.publish(), DELTA)
     model.learn(third)
     publisher.publish()
     damage(publisher.folder, bad) if trouble == "damaged" else publisher.folder.remove(bad)
@@ -117,7 +117,7 @@ def test_a_damaged_full_snapshot_stops_nobody_who_follows(tmp_path):
         model.learn(rows)
         version = publisher.publish()
         if i:
-            damage(publisher.folder, Entry(version, FULL))
+            damage(publisher.folder, FolderEntry(version, FULL))
         follower.poll()
         assert_up_to_date(follower, model)
     assert follower.damaged == 0
@@ -132,7 +132,7 @@ def test_who_starts_skips_a_damaged_full_snapshot(tmp_path):
     publisher.publish(full=True)
     model.learn(steps()[3])
     publisher.publish()
-    damage(publisher.folder, Entry(4, FULL))
+    damage(publisher.folder, FolderEntry(4, FULL))
     follower = Follower(tmp_path)
     with pytest.warns(UserWarning, match="checksum"):
         follower.poll()
@@ -185,7 +185,7 @@ def test_a_delta_of_another_model_is_refused(tmp_path):
     other.row_prior = model.row_prior  # else the publisher notices, and writes all of it
     publisher.model = other
     other.learn(steps()[1])
-    publisher.folder.remove(Entry(publisher.publish(), FULL))
+    publisher.folder.remove(FolderEntry(publisher.publish(), FULL))
     with pytest.warns(UserWarning, match="another model"):
         assert not follower.poll()
     assert_same_bits(follower.version.state(), before)

@@ -12,16 +12,16 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from pbodl.serving.http import Service
-from pbodl.serving.limits import Limits, Token
+from pbodl.serving.http_messages import MSGPACK
+from pbodl.serving.http_service import HttpService
 from pbodl.serving.openapi import document
-from pbodl.serving.predictor import Predictor
-from pbodl.serving.source import Fixed
-from pbodl.serving.wire import MSGPACK
+from pbodl.serving.predictor_source import Fixed
+from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.server_limits import Limits, Token
 from tests.click_log import PLAIN, RICH
 from tests.serving.services import trained
 
-SERVICE = Service(Fixed(Predictor.of(trained())), Limits(candidates=50))
+SERVICE = HttpService(Fixed(Predictor.of(trained())), Limits(candidates=50))
 schema = schemathesis.openapi.from_asgi("/openapi.json", SERVICE)
 CHECKS = [
     schemathesis.checks.not_a_server_error,

@@ -6,11 +6,11 @@ import logging
 import httpx
 import pytest
 
-from pbodl.serving.http import Service
-from pbodl.serving.limits import Gate, Limits, Token, read_body
-from pbodl.serving.predictor import Predictor
-from pbodl.serving.source import Fixed
-from pbodl.serving.wire import JSON, MSGPACK, RequestError
+from pbodl.serving.http_messages import JSON, MSGPACK, RequestError
+from pbodl.serving.http_service import HttpService
+from pbodl.serving.predictor_source import Fixed
+from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.server_limits import Gate, Limits, Token, read_body
 from tests.serving.services import REQUEST, Asking, answer, ask, client_of, trained
 
 
@@ -168,7 +168,7 @@ def test_our_own_mistakes_do_not_leak(model, caplog):
         def score_encoded(self, shared, own):
             raise ZeroDivisionError("/secret/path.py")
 
-    client = Asking(Service(Fixed(Broken.of(model))))
+    client = Asking(HttpService(Fixed(Broken.of(model))))
     with caplog.at_level(logging.ERROR):
         assert_error(ask(client, REQUEST), 500, "internal")
     assert "ZeroDivisionError" in caplog.text  # the log says more
@@ -176,7 +176,7 @@ def test_our_own_mistakes_do_not_leak(model, caplog):
 
 def test_a_full_queue_is_503(model):
     """Two requests are being read, two wait, the fifth is refused; all others are answered once their bodies are there."""
-    service = Service(Fixed(Predictor.of(model)), Limits(concurrent=2, waiting=2, patience=30.0))
+    service = HttpService(Fixed(Predictor.of(model)), Limits(concurrent=2, waiting=2, patience=30.0))
 
     async def run():
         more = asyncio.Event()

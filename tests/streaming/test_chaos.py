@@ -12,9 +12,9 @@ import pytest
 
 import pbodl
 from pbodl.models.snapshot import load_snapshot
-from pbodl.streaming.learner import Learner, StreamOptions
-from pbodl.streaming.redis_stream import RedisSink
-from pbodl.streaming.source import Position
+from pbodl.streaming.sources.event_source import StreamPosition
+from pbodl.streaming.sources.redis_stream import RedisSink
+from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.training.config import to_toml
 from tests.streaming.redis_server import RedisServer, needs_redis
 from tests.streaming.traffic import config, decoded, fingerprint, traffic
@@ -81,9 +81,9 @@ def wait_until(happened, patience: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-def undisturbed(folder: Path, events: list[dict]) -> Learner:
-    ref = Learner.start(SETTINGS, folder / "undisturbed", JOIN, Position())
-    ref.take(decoded(events), Position())
+def undisturbed(folder: Path, events: list[dict]) -> StreamLearner:
+    ref = StreamLearner.start(SETTINGS, folder / "undisturbed", JOIN, StreamPosition())
+    ref.take(decoded(events), StreamPosition())
     ref.finish()
     return ref
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
-from pbodl.streaming.events import CLICK, IMPRESSION, JOINED, Decoder, Events
+from pbodl.streaming.events import CLICK, IMPRESSION, JOINED, EventDecoder, Events
 from tests.streaming.traffic import SCHEMA, click, impression
 
 MIXED = Schema(
@@ -49,7 +49,7 @@ EVENTS = [
 
 @pytest.mark.parametrize("form", encodings(EVENTS))
 def test_every_encoding_gives_the_same(form: str) -> None:
-    comp = Decoder(SCHEMA).decode(encodings(EVENTS)[form])
+    comp = EventDecoder(SCHEMA).decode(encodings(EVENTS)[form])
     assert comp.kinds.tolist() == [IMPRESSION, CLICK, IMPRESSION, IMPRESSION, JOINED, JOINED]
     assert comp.times.tolist() == [100.25, 101, 102, 103, 104, 105]
     assert comp.ids[0] == comp.ids[1] and len(set(comp.ids[:4].tolist())) == 3
@@ -64,9 +64,9 @@ def test_tables_of_files_and_other_schemas() -> None:
          "importance": 2}
         for n in range(6)
     ]  # fmt: skip
-    comp = Decoder(MIXED).decode([msgspec.json.encode(events)])
+    comp = EventDecoder(MIXED).decode([msgspec.json.encode(events)])
     same(comp, replace(comp, rows=from_data(MIXED, [{"clicked": 0, **event} for event in events], labelled=True)))
-    same(Decoder(MIXED).decode(pa.Table.from_pylist(events)), comp)
+    same(EventDecoder(MIXED).decode(pa.Table.from_pylist(events)), comp)
 
 
 BAD = {
@@ -96,8 +96,8 @@ def test_bad_events_are_set_aside_with_their_reason(fault: str, packed: bool) ->
         messages = [b"[" + b", ".join(messages) + b"]"]
     if packed and fault == "not UTF-8":
         return  # JSON that is not UTF-8 is no JSON as a whole
-    comp = Decoder(SCHEMA).decode(messages)
-    same(comp, Decoder(SCHEMA).decode(good))
+    comp = EventDecoder(SCHEMA).decode(messages)
+    same(comp, EventDecoder(SCHEMA).decode(good))
     assert len(comp.bad) == count
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(comp.bad[0].reason)
@@ -106,17 +106,17 @@ def test_bad_events_are_set_aside_with_their_reason(fault: str, packed: bool) ->
 
 def test_runs_of_bad_events_are_counted() -> None:
     good, bad = msgspec.json.encode(EVENTS[0]), b"?"
-    assert Decoder(SCHEMA).decode([bad, bad, good, bad, good]).runs == (2, 2, 0)
-    assert Decoder(SCHEMA).decode([good, bad, bad, bad]).runs == (0, 3, 3)
-    assert Decoder(SCHEMA).decode([bad, bad]).runs == (2, 2, 2)
+    assert EventDecoder(SCHEMA).decode([bad, bad, good, bad, good]).runs == (2, 2, 0)
+    assert EventDecoder(SCHEMA).decode([good, bad, bad, bad]).runs == (0, 3, 3)
+    assert EventDecoder(SCHEMA).decode([bad, bad]).runs == (2, 2, 2)
 
 
 def test_times_as_text_and_clicks_alone() -> None:
-    texts = Decoder(SCHEMA).decode([msgspec.json.encode([{**click("a", 0), "time": "1970-01-01T00:01:00"}, click("b", 61)])])
+    texts = EventDecoder(SCHEMA).decode([msgspec.json.encode([{**click("a", 0), "time": "1970-01-01T00:01:00"}, click("b", 61)])])
     assert texts.times.tolist() == [60, 61] and len(texts.rows) == 0
-    assert len(Decoder(SCHEMA).decode([])) == 0
+    assert len(EventDecoder(SCHEMA).decode([])) == 0
 
 
 def test_a_column_named_event_is_refused() -> None:
     with pytest.raises(InputError, match="rename the column"):
-        Decoder(Schema(label="click", fields=[Field("event")]))
+        EventDecoder(Schema(label="click", fields=[Field("event")]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.schema import Field, Schema
 from pbodl.streaming.live_figures import LiveFigures
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.models.adaptation import move_centres
-from pbodl.streaming.learner import Learner, StreamOptions
-from pbodl.streaming.source import Position
+from pbodl.streaming.sources.event_source import StreamPosition
+from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.streaming.take_back import TakeBack
 from pbodl.streaming.watchdog import STRETCH
 from tests.streaming.traffic import config, decoded, fingerprint, pieces
@@ -28,18 +28,18 @@ def rows(stretches: int, seed: int = 0) -> list[dict]:
     ]
 
 
-def learner(folder: Path) -> Learner:
-    return Learner.start(config(), folder, StreamOptions(on_alarm="drop"), Position())
+def learner(folder: Path) -> StreamLearner:
+    return StreamLearner.start(config(), folder, StreamOptions(on_alarm="drop"), StreamPosition())
 
 
 def test_an_inverted_stretch_leaves_next_to_no_trace(tmp_path: Path) -> None:
     good, after = rows(4), rows(1, seed=1)
     bad = [{**row, "time": row["time"] + 1e4, "click": 1 - row["click"], "user": row["user"] + 25} for row in after]
     comp = learner(tmp_path)
-    comp.take(decoded(good), Position())
+    comp.take(decoded(good), StreamPosition())
     before = {name: array.copy() for name, array in comp.model.state().items()}
     prediction = comp.model.predict(after).ctr
-    comp.take(decoded(bad), Position())
+    comp.take(decoded(bad), StreamPosition())
     assert (comp.dropped, comp.watchdog.alarms, comp.watchdog.held) == (STRETCH, 1, None)
     known = len(before["embedding.keys"])
     for name, array in before.items():
@@ -53,7 +53,7 @@ def test_an_inverted_stretch_leaves_next_to_no_trace(tmp_path: Path) -> None:
 def test_a_stretch_in_which_the_hidden_units_got_another_centre(tmp_path: Path) -> None:
     good, bad = rows(4), [{**row, "time": row["time"] + 1e4, "click": 1 - row["click"]} for row in rows(2, seed=1)]
     comp = learner(tmp_path)
-    comp.take(decoded(good), Position())
+    comp.take(decoded(good), StreamPosition())
     move_centres(comp.model)
     prediction = comp.model.predict(good[:200]).ctr
     stretch = TakeBack(comp.model)
@@ -71,11 +71,11 @@ def test_a_stretch_in_which_the_hidden_units_got_another_centre(tmp_path: Path) 
 def test_saved_in_the_middle_of_a_stretch(tmp_path: Path) -> None:
     events = rows(4) + [{**row, "time": row["time"] + 1e4, "click": 1 - row["click"]} for row in rows(1)] + rows(1, seed=2)
     ref = learner(tmp_path / "ref")
-    ref.take(decoded(events), Position())
+    ref.take(decoded(events), StreamPosition())
     comp = learner(tmp_path / "comp")
     for piece in pieces(events, [777]):
-        comp.take(decoded(piece), Position())
+        comp.take(decoded(piece), StreamPosition())
         comp.save()
-        comp = Learner.resume(config(), tmp_path / "comp")
+        comp = StreamLearner.resume(config(), tmp_path / "comp")
     assert comp.dropped == ref.dropped == STRETCH
     assert fingerprint(comp.model) == fingerprint(ref.model)

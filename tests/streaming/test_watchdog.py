@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pbodl.data.batch import Batch, from_data
+from pbodl.data.convert import Batch, from_data
 from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
 from pbodl.data.synthetic import World
 from pbodl.models.deep_probit import FMMLP
-from pbodl.streaming.join_rules import NO, TAKE_BACK, YES
+from pbodl.streaming.join.join_rules import NO, TAKE_BACK, YES
 from pbodl.streaming.watchdog import STRETCH, Watchdog
 
 STRETCHES = 60

@@ -8,7 +8,7 @@ import numpy as np
 
 from pbodl.data.schema import Field, Schema
 from pbodl.models.contract import Model
-from pbodl.streaming.events import Decoder, Events
+from pbodl.streaming.events import EventDecoder, Events
 from pbodl.training.config import Config, check_config
 
 SCHEMA = Schema(
@@ -43,7 +43,7 @@ def traffic(rows: int, seed: int = 0, ctr: float = 0.2, delay: float = 300.0, st
 
 
 def decoded(events: list[dict[str, Any]], schema: Schema = SCHEMA) -> Events:
-    return Decoder(schema).decode([msgspec.msgpack.encode(events)])
+    return EventDecoder(schema).decode([msgspec.msgpack.encode(events)])
 
 
 def pieces(events: list[dict[str, Any]], sizes: list[int]) -> Iterator[list[dict[str, Any]]]:

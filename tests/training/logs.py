@@ -8,8 +8,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 
-from pbodl.data.batch import from_data
-from pbodl.data.readers import Chunk, Position
+from pbodl.data.convert import from_data
+from pbodl.data.log.log_reader import Chunk, LogPosition
 from pbodl.data.schema import Schema
 from pbodl.training.config import Config, check_config
 from pbodl.training.session import train
@@ -20,7 +20,7 @@ def chunks(rows: Sequence[dict[str, Any]], schema: Schema = RICH, size: int = 10
     """The rows as a reader hands them over."""
     table = pa.Table.from_pylist(list(rows))
     pieces = [table.slice(start, size) for start in range(0, len(rows), size)]
-    return [Chunk(from_data(schema, piece, labelled), Position(), piece) for piece in pieces]
+    return [Chunk(from_data(schema, piece, labelled), LogPosition(), piece) for piece in pieces]
 
 
 def small_config(schema: dict[str, Any] | None = None, training: dict[str, Any] | None = None, **model: Any) -> Config:

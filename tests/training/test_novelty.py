@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.schema import Field, Schema
 from pbodl.training.novelty import DAY, FirstSeen, ad_field
 from tests.click_log import PLAIN, RICH
@@ -16,9 +16,7 @@ def rows(n: int, seed: int = 0) -> list[dict]:
     rng = np.random.default_rng(seed)
     times = np.sort(rng.uniform(0.0, 4 * DAY, n))
     ads = (times / DAY * 5).astype(int) + rng.integers(0, 10, n)  # new ones keep coming
-    return [
-        {"user": 1, "ad": int(ad), "brand": 2, "time": 1e9 + float(t), "click": 0} for ad, t in zip(ads, times, strict=True)
-    ]
+    return [{"user": 1, "ad": int(ad), "brand": 2, "time": 1e9 + float(t), "click": 0} for ad, t in zip(ads, times, strict=True)]
 
 
 def naive(log: list[dict]) -> list[float]:

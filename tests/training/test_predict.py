@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 import pbodl
-from pbodl.data.readers import open_log
+from pbodl.data.log.log_reader import open_log
 from pbodl.errors import InputError
 from pbodl.training.predict import predict_file
 from tests.click_log import RICH, click_log, without

@@ -18,7 +18,7 @@ from pbodl.errors import InputError
 from pbodl.models import snapshot
 from pbodl.models.deep_probit import FMMLP
 from pbodl.models.snapshot import load_snapshot, snapshots
-from pbodl.training import online
+from pbodl.training import run as online
 from pbodl.training.config import Config, to_toml
 from pbodl.training.session import Interrupted, train
 from tests.click_log import click_log

@@ -11,13 +11,13 @@ import pyarrow.parquet
 import pytest
 
 import pbodl
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.data.sampling import kept_rows
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.models.snapshot import load, load_snapshot, snapshots
 from pbodl.training.config import to_toml
-from pbodl.training.online import Run
+from pbodl.training.run import Run
 from pbodl.training.session import train
 from tests.click_log import RICH, click_log
 from tests.contract import assert_same_state
@@ -192,5 +192,3 @@ def test_memory_does_not_grow_with_the_log(tmp_path):
         evicted, peaks[rows] = map(int, done.stdout.split())
         assert evicted > 0
     assert peaks[many] < 1.15 * peaks[few], f"peaks in kB by rows: {peaks}"
-
-

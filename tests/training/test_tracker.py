@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from pbodl.data.batch import from_data
+from pbodl.data.convert import from_data
 from pbodl.models.clock import Duration
 from pbodl.training.novelty import AGE_NAMES, AGES, DAY, FirstSeen
 from pbodl.training.tracker import POINTS, Tracker

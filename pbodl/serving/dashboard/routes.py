@@ -19,13 +19,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pbodl.serving.dashboard.features import features
+from pbodl.publishing.curves import CurveReader, number
+from pbodl.serving.dashboard.feature_lists import features
 from pbodl.serving.follower import Version
-from pbodl.serving.wire import JSON, RequestError
-from pbodl.streaming.curves import CurveReader, number
+from pbodl.serving.http_messages import JSON, RequestError
 
 if TYPE_CHECKING:
-    from pbodl.serving.http import Service
+    from pbodl.serving.http_service import HttpService
 
 LAST = 10**15 - 1  # number of a point; all that a browser counts exactly
 FEATURES_EVERY = 2.0  # seconds that an answer about the features is given again ...
@@ -48,7 +48,7 @@ class CurvesAnswer(msgspec.Struct):
     points: list[msgspec.Raw]
 
 
-def routes(service: "Service") -> list[Route]:
+def routes(service: "HttpService") -> list[Route]:
     """The pages of the dashboard."""
     dashboard = Dashboard(service)
     static = [Route(f"/dashboard/{name}", dashboard.file) for name in dashboard.files]
@@ -63,7 +63,7 @@ def routes(service: "Service") -> list[Route]:
 class Dashboard:
     """Answers for the dashboard of a service."""
 
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: "HttpService") -> None:
         self._service = service
         local = service.run is not None and "://" not in service.run
         self._reader = CurveReader(service.run) if local and service.run is not None else None

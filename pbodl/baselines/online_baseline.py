@@ -1,0 +1,148 @@
+"""What the online baselines share: a table of rows, a clock, and one kernel call per batch.
+
+A subclass names its columns, fills new rows, and hands `Features` to its kernels. The table is not bounded: the baselines are for
+comparison, and see every feature.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.batch import Batch
+from pbodl.data.running_scale import RunningScale
+from pbodl.data.schema import Schema
+from pbodl.data.table.feature_table import Table
+from pbodl.errors import InputError
+from pbodl.kernels.layers.embedding import Features
+from pbodl.models.contract import Model, Prediction, State, check_state
+
+
+class Labels(NamedTuple):
+    """What is known of a batch's samples beside their features."""
+
+    clicks: NDArray[np.float32]
+    powers: NDArray[np.float32]  # the examples' weights
+    clock: NDArray[np.float64]
+
+
+class OnlineBaseline(Model):
+    """A model of rows in a table that learns sample by sample."""
+
+    def _build(self, schema: Schema, spec: Any, counts_rows: bool, columns: dict[str, int]) -> None:
+        Model.__init__(self, schema, spec)
+        self.table = Table(columns)
+        self.scale = RunningScale(schema)
+        self.clock = 0.0
+        self._counts_rows = counts_rows
+
+    @classmethod
+    def from_spec(cls, schema: Schema, spec: Any) -> "OnlineBaseline":
+        model = cls.__new__(cls)
+        model._start(schema, spec)
+        return model
+
+    @abstractmethod
+    def _start(self, schema: Schema, spec: Any) -> None:
+        """Build the model that `spec` describes, before any data."""
+
+    @abstractmethod
+    def _initialise(self, old_size: int) -> None:
+        """Fill the columns of the rows from `old_size` on."""
+
+    @abstractmethod
+    def _learn_samples(self, features: Features, labels: Labels) -> NDArray[np.float64]:
+        """Learn samples in order; the probabilities made before each."""
+
+    @abstractmethod
+    def _predict_samples(self, features: Features) -> Prediction:
+        """Predict samples; rows of unseen features are -1."""
+
+    def _learn(self, batch: Batch) -> NDArray[np.float64]:
+        values = self.scale.learn(batch)
+        clock = self._clock(batch)
+        old_size = self.table.size
+        rows = self.table.insert(batch.keys)
+        if self.table.size > old_size:
+            new = np.flatnonzero(rows >= old_size)
+            self.table.field[rows[new]] = batch.fields[new]
+            self._initialise(old_size)
+        assert batch.clicks is not None
+        features = Features(batch.indptr, rows, batch.keys, values, batch.fields)
+        ctr = self._learn_samples(features, Labels(batch.clicks, batch.weights, clock))
+        self.clock = float(clock[-1])
+        return ctr
+
+    def _predict(self, batch: Batch) -> Prediction:
+        rows = self.table.find(batch.keys)
+        return self._predict_samples(Features(batch.indptr, rows, batch.keys, self.scale.peek(batch), batch.fields))
+
+    def _clock(self, batch: Batch) -> NDArray[np.float64]:
+        """The model's clock at each sample; it never goes back."""
+        times = self.rows_learned + 1.0 + np.arange(len(batch)) if self._counts_rows else batch.times
+        return np.maximum.accumulate(np.maximum(times, self.clock) if self.rows_learned else times)
+
+    def metrics(self) -> dict[str, int]:
+        return {**super().metrics(), "features": self.table.size}
+
+    def state(self) -> State:
+        state = {f"weight.{name}": array for name, array in self._rows_state().items()}
+        numbers = {"clock": np.array([self.clock]), "counters": np.array([self.rows_learned], np.int64)}
+        return state | self._own_state() | numbers | {"scale.moments": self.scale.moments.copy()}
+
+    def load_state(self, state: Mapping[str, NDArray]) -> None:
+        expected = {name: (a.dtype, _free_rows(name, a.shape)) for name, a in self.state().items()}
+        check_state(state, expected)
+        if (state["weight.field"] >= len(self.schema.fields)).any():
+            raise InputError("the state's 'weight.field' names fields that the schema does not have; it is damaged")
+        self._load_rows({name.removeprefix("weight."): a for name, a in state.items() if name.startswith("weight.")})
+        self._load_own(state)
+        self.clock, self.rows_learned = float(state["clock"][0]), int(state["counters"][0])
+        self.scale.load(state)
+
+    def _rows_state(self) -> State:
+        return self.table.state()
+
+    def _load_rows(self, rows: Mapping[str, NDArray]) -> None:
+        self.table.load_state(rows)
+
+    @abstractmethod
+    def _own_state(self) -> State:
+        """Copies of the arrays beside the table."""
+
+    @abstractmethod
+    def _load_own(self, state: Mapping[str, NDArray]) -> None:
+        """Take those arrays from a state that was checked."""
+
+
+def _free_rows(name: str, shape: tuple[int, ...]) -> tuple[int | None, ...]:
+    return (None, *shape[1:]) if shape and name.startswith("weight.") else shape
+
+
+class LinearBaseline(OnlineBaseline):
+    """A linear model with two float64 numbers per feature, side by side: one visit to memory per feature, not two.
+
+    In float64, because a frequent feature's statistics pass 2²⁴, where float32 stops counting.
+    """
+
+    numbers: ClassVar[tuple[str, str]]
+
+    def _build_linear(self, schema: Schema, spec: Any, counts_rows: bool) -> None:
+        # The table's columns are float32: two places make one float64.
+        self._build(schema, spec, counts_rows, {"numbers": 4})
+
+    def pairs(self) -> NDArray[np.float64]:
+        """The two numbers of each row, [size, 2]: a view, valid until the table changes."""
+        return self.table.column("numbers").view(np.float64)
+
+    def _rows_state(self) -> State:
+        state = self.table.state()
+        pairs = state.pop("numbers").view(np.float64)
+        return state | {name: pairs[:, i].copy() for i, name in enumerate(self.numbers)}
+
+    def _load_rows(self, rows: Mapping[str, NDArray]) -> None:
+        table = {name: array for name, array in rows.items() if name not in self.numbers}
+        pairs = np.stack([rows[name] for name in self.numbers], axis=1)
+        self.table.load_state(table | {"numbers": pairs.view(np.float32)})

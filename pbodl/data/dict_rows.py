@@ -1,0 +1,203 @@
+"""Dicts to batches: the path of `learn_one` and of requests, kept light for one sample.
+
+The texts of all features are gathered in Python, then hashed in one call.
+"""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pbodl.data.batch import Batch
+from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_texts
+from pbodl.data.labels import check_label, check_weight
+from pbodl.data.numbers import bad_number, bucket, check_multiplier, parse_number
+from pbodl.data.schema import Field, Schema, nearest
+from pbodl.data.times import hours_of_day, parse_times
+from pbodl.errors import InputError
+
+Row = Mapping[str, Any]
+
+
+class Plan(NamedTuple):
+    """What is worked out from a schema once."""
+
+    seeds: NDArray[np.uint64]  # [fields]
+    steps: tuple[tuple[str, Field | None], ...]  # column; its field, unless that is a plain category
+    columns: frozenset[str]  # the fields that are read from the row
+    known: frozenset[str]  # these, and label, time and weight
+    indices: NDArray[np.int32]  # 0, 1, 2, ... for each field
+    derived: bool  # a field is derived from the time
+    ragged: bool  # samples differ in length
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(schema: Schema) -> Plan:
+    fields = schema.fields
+    plain = [field.kind == "category" and field.derive is None for field in fields]
+    columns = frozenset(field.name for field in fields if field.derive is None)
+    special = {schema.label, schema.time, schema.weight}
+    return Plan(
+        np.array([field_seed(field.name) for field in fields], dtype=np.uint64),
+        tuple((field.name, None if simple else field) for field, simple in zip(fields, plain, strict=True)),
+        columns,
+        columns | {name for name in special if name is not None} | {field.name for field in fields},
+        np.arange(len(fields), dtype=np.int32),
+        any(field.derive is not None for field in fields),
+        any(field.kind == "multi" for field in fields),
+    )
+
+
+def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
+    """The batch of a list of dicts; a field that is not in the dict is missing."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(f"row {number} is of type {type(row).__name__}; every row must be a dict")
+    plan = _plan(schema)
+    times = _times(schema, rows, labelled)
+    hours = hours_of_day(times).tolist() if plan.derived else []
+    texts: list[bytes] = []
+    multipliers: dict[int, float] = {}  # by place among the features, where it is not 1
+    ends = [0]  # after each field of each row
+    for number, row in enumerate(rows):
+        if not plan.columns <= row.keys():
+            _refuse_slips(plan, row, number)
+        for name, field in plan.steps:
+            if field is None:
+                try:
+                    texts.append(canonical_text(row.get(name)))
+                except InputError as error:
+                    raise InputError(f"row {number}, field {name!r}: {error}") from None
+            elif field.derive is not None:
+                texts.append(b"%d" % hours[number])
+            else:
+                READERS[field.kind](field, row.get(name), number, texts, multipliers)
+            if plan.ragged:
+                ends.append(len(texts))
+    n, width = len(rows), len(schema.fields)
+    fields = plan.indices.copy() if n == 1 else np.tile(plan.indices, n)
+    indptr = np.arange(0, n * width + 1, width, dtype=np.int64)
+    if plan.ragged:
+        fields = np.repeat(fields, np.diff(ends))
+        indptr = np.array(ends, dtype=np.int64)[::width].copy()
+    values = np.ones(len(texts), dtype=np.float32)
+    for place, multiplier in multipliers.items():
+        values[place] = multiplier
+    return Batch(
+        hash_texts(texts, plan.seeds, fields),
+        values,
+        fields,
+        indptr,
+        _clicks(schema, rows) if labelled else None,
+        times,
+        _weights(schema, rows, labelled),
+    )
+
+
+def _read_number(field: Field, value: Any, number: int, texts: list[bytes], multipliers: dict[int, float]) -> None:
+    try:
+        quantity = parse_number(value)
+    except (ValueError, TypeError) as error:
+        raise bad_number(number, field.name, value) from error
+    if math.isinf(quantity):
+        raise bad_number(number, field.name, value)
+    if math.isnan(quantity):
+        texts.append(b"")
+    elif field.transform == "buckets":
+        texts.append(b"%d" % bucket(quantity))
+    else:
+        multipliers[len(texts)] = check_multiplier(quantity, number, field.name)
+        texts.append(SCALE_TEXT.encode())
+
+
+def _read_list(field: Field, value: Any, number: int, texts: list[bytes], multipliers: dict[int, float]) -> None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        texts.append(b"")
+        return
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        raise InputError(
+            f"row {number}: field {field.name!r} is declared kind='multi' but holds {value!r:.60}; it must be a list of values"
+        )
+    try:
+        counts = Counter(canonical_text(item) for item in value)
+    except InputError as error:
+        raise InputError(f"row {number}, field {field.name!r}: {error}") from None
+    for text, count in counts.items():
+        if count > 1:
+            multipliers[len(texts)] = count
+        texts.append(text)
+
+
+READERS = {"number": _read_number, "multi": _read_list}
+
+
+def _refuse_slips(plan: Plan, row: Row, number: int) -> None:
+    """A row that lacks a field and has a key of no known name has most likely misspelt it."""
+    strange = [str(name) for name in row if name not in plan.known]
+    if strange:
+        lacking = [name for name, _ in plan.steps if name not in row]
+        raise InputError(
+            f"row {number}: unknown field {strange[0]!r}{nearest(strange[0], lacking)}; "
+            f"fields are: {', '.join(name for name, _ in plan.steps)}"
+        )
+
+
+def _clicks(schema: Schema, rows: Sequence[Row]) -> NDArray[np.float32]:
+    clicks = np.empty(len(rows), dtype=np.float32)
+    for number, row in enumerate(rows):
+        if schema.label not in row:
+            raise InputError(f"row {number} has no label {schema.label!r}{nearest(schema.label, row)}; its keys: {_keys(row)}")
+        clicks[number] = check_label(row[schema.label], number, schema.label)
+    return clicks
+
+
+def _weights(schema: Schema, rows: Sequence[Row], labelled: bool) -> NDArray[np.float32]:
+    weights = np.ones(len(rows), dtype=np.float32)
+    if schema.weight is not None and labelled:
+        for number, row in enumerate(rows):
+            if schema.weight not in row:
+                raise InputError(f"row {number} has no weight {schema.weight!r}; its keys: {_keys(row)}")
+            weights[number] = check_weight(row[schema.weight], number, schema.weight)
+    return weights
+
+
+def _keys(row: Row) -> str:
+    return ", ".join(str(name) for name in row)
+
+
+def _times(schema: Schema, rows: Sequence[Row], labelled: bool) -> NDArray[np.float64]:
+    if schema.time is None:
+        return np.zeros(len(rows))
+    needed = labelled or _plan(schema).derived or any(schema.time in row for row in rows)
+    if not needed:
+        return np.zeros(len(rows))
+    for number, row in enumerate(rows):
+        if schema.time not in row:
+            raise InputError(f"row {number} has no time {schema.time!r}{nearest(schema.time, row)}; its keys: {_keys(row)}")
+    values = [row[schema.time] for row in rows]
+    if schema.time_format is None and all(type(value) is float or type(value) is int for value in values):
+        times = np.array(values, dtype=np.float64)
+        if np.isfinite(times).all():
+            return times
+    if len(values) == 1 and isinstance(values[0], (str, int)):
+        return np.array([_one_time(values[0], schema.time, schema.time_format)])
+    return _parse(values, schema.time, schema.time_format)
+
+
+@functools.lru_cache(maxsize=4096, typed=True)
+def _one_time(value: str | int, column: str, time_format: str | None) -> float:
+    # Samples that come one by one mostly share the time of the one before.
+    return float(_parse([value], column, time_format)[0])
+
+
+def _parse(values: list[Any], column: str, time_format: str | None) -> NDArray[np.float64]:
+    try:
+        array = pa.array(values)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise InputError(f"the times in {column!r} are not all of one type: {error}") from error
+    return parse_times(array, column, time_format)

@@ -1,0 +1,1 @@
+"""Guessing the schema of a log that nobody has described yet."""

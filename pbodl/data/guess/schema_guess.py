@@ -1,0 +1,179 @@
+"""Guessing a schema from a log, for `pbodl data inspect`: `guess(paths)` looks at its values and its names.
+
+A guess is a start for a person to go on from: whatever is doubtful is said in its warnings.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pbodl.data.guess.column_roles import field_of, label_of, objection, time_format_of
+from pbodl.data.guess.column_stats import ColumnStats
+from pbodl.data.labels import parse_labels
+from pbodl.data.log.log_reader import open_file
+from pbodl.data.log.log_sources import LogSource, find_sources
+from pbodl.data.log.row_blocks import LogFile, RowBlock
+from pbodl.data.schema import Field, Schema
+from pbodl.data.texts import is_text, labels, times
+from pbodl.data.times import hours_of_day, parse_times
+from pbodl.errors import InputError
+
+BLOCK = 1 << 16
+
+
+class ColumnGuess(NamedTuple):
+    """What was seen of a column, and what it is taken for."""
+
+    name: str
+    kind: str  # of its values: whole, fraction, text, list, time, bool
+    distinct: int
+    missing: float  # share
+    role: str  # "label", "time", "field" or "left out"
+    note: str  # why it is left out
+
+
+class LogFigures(NamedTuple):
+    """What the label and the time of a log say."""
+
+    clicks: float | None = None  # share of labels that are 1
+    first: float | None = None  # time, epoch seconds
+    last: float | None = None
+    out_of_order: int = 0  # rows older than one before them
+    hours: int = 0  # different hours of the day
+
+
+class Guess(NamedTuple):
+    """A schema that may fit, and what was seen of the log."""
+
+    files: list[str]
+    rows: int  # looked at
+    whole: bool  # those were all
+    columns: list[ColumnGuess]
+    label: str | None
+    time: str | None
+    time_format: str | None
+    fields: list[Field]
+    figures: LogFigures
+    warnings: list[str]
+
+    def schema(self) -> Schema:
+        """InputError if no column can be the label, or none can be learned from."""
+        if self.label is None or not self.fields:
+            lacking = "the label" if self.label is None else "a field"
+            raise InputError(f"no column of {self.files[0]} can be taken for {lacking}; write the schema yourself")
+        return Schema(label=self.label, time=self.time, time_format=self.time_format, fields=self.fields)
+
+
+def guess(paths: str | os.PathLike | Sequence[str | os.PathLike], rows: int = 1_000_000) -> Guess:
+    """Look at the first `dict_rows` rows of a log (a few more, to the end of a block)."""
+    if rows < 1:
+        raise InputError(f"rows is {rows}; it must be a whole number of at least 1")
+    sources = find_sources(paths)
+    warnings: list[str] = []
+    columns, seen, whole = _gathered(sources, rows, warnings)
+    label = label_of(columns, warnings)
+    formats = {c.name: found for c in columns if c.name != label and (found := time_format_of(c, warnings))}
+    # Of several times, that with the most different values is the finest.
+    time = max((c for c in columns if c.name in formats), key=lambda c: c.distinct, default=None)
+    time_format = formats[time.name][0] if time else None
+    fields: list[Field] = []
+    guesses: list[ColumnGuess] = []
+    for column in columns:
+        role, note = "field", ""
+        if column.name == label or column is time:
+            role = "time" if column is time else "label"
+        elif note := objection(column, seen, column.name in formats):
+            role = "left out"
+            warnings.append(f"column {column.name!r} is left out: {note}")
+        else:
+            fields.append(field_of(column))
+        guesses.append(ColumnGuess(column.name, column.kind, column.distinct, column.missing_share, role, note))
+    figures = _figures(sources, rows, label, time.name if time else None, time_format, warnings)
+    if figures.hours > 1 and "hour_of_day" not in [column.name for column in columns]:
+        fields.insert(0, Field("hour_of_day", derive="hour_of_day"))
+    names = [source.name for source in sources]
+    return Guess(names, seen, whole, guesses, label, time.name if time else None, time_format, fields, figures, warnings)
+
+
+def _blocks(sources: list[LogSource], columns: list[str] | None, rows: int) -> Iterator[tuple[LogFile, int, RowBlock]]:
+    """Each block of the log's first rows, its file, and the number of rows before it in the file."""
+    for source in sources:
+        file = open_file(source)
+        try:
+            names = columns or [name for name in file.columns if file.columns.count(name) == 1]
+            for name in names:
+                if name not in file.columns and not file.sparse:
+                    raise InputError(f"{source.name} has no column {name!r}, which {sources[0].name} has")
+            before = 0
+            for block in file.blocks(names, min(BLOCK, rows), 0):
+                yield file, before, block
+                before += block.rows
+                rows -= block.rows
+                if rows <= 0:
+                    return
+        finally:
+            file.close()
+
+
+def _gathered(sources: list[LogSource], rows: int, warnings: list[str]) -> tuple[list[ColumnStats], int, bool]:
+    """Statistics of all columns, the number of rows they are from, and whether these are all."""
+    stats: dict[str, ColumnStats] = {}
+    seen = bad = total = 0
+    for file, before, block in _blocks(sources, None, rows):
+        if block.faults and not bad:
+            place, fault = next(iter(block.faults.items()))
+            number = file.first + before + place
+            warnings.append(f"there are bad rows; the first is {file.source.name}, {file.unit} {number}: {fault}")
+        bad += len(block.faults)
+        for name in block.table.column_names:
+            stats.setdefault(name, ColumnStats(name)).add(block.table.column(name))
+        seen += block.table.num_rows
+        total += block.rows
+    if not seen:
+        raise InputError(f"there are no rows in {', '.join(source.name for source in sources[:3])}")
+    return list(stats.values()), seen, total < rows
+
+
+def _figures(
+    sources: list[LogSource],
+    rows: int,
+    label: str | None,
+    time: str | None,
+    time_format: str | None,
+    warnings: list[str],
+) -> LogFigures:
+    """Read the label and the time as they were guessed."""
+    names = [name for name in (label, time) if name is not None]
+    clicks = seen = out_of_order = 0
+    first, last = np.inf, -np.inf
+    hours: set[int] = set()
+    try:
+        for _, _, block in _blocks(sources, names, rows) if names else ():
+            if label is not None:
+                clicks += int(parse_labels(_column(block, label, labels), label).sum())
+            if time is not None and block.table.num_rows:
+                moments = parse_times(_column(block, time, times if time_format is None else None), time, time_format)
+                latest = np.maximum.accumulate(np.append(last, moments))
+                out_of_order += int((moments < latest[1:]).sum())
+                first, last = min(first, moments.min()), latest[-1]
+                hours.update(np.unique(hours_of_day(moments)).tolist())
+            seen += block.table.num_rows
+    except InputError as error:
+        warnings.append(f"not all rows can be read so: {error}")
+    if out_of_order:
+        warnings.append(f"the log is not sorted by time: {out_of_order} rows are older than one before them")
+    share = clicks / seen if seen and label is not None else None
+    if not hours:
+        return LogFigures(share)
+    return LogFigures(share, float(first), float(last), out_of_order, len(hours))
+
+
+def _column(block: RowBlock, name: str, from_text: Callable[[pa.Array], pa.Array] | None) -> pa.Array:
+    column = block.table.column(name)
+    if from_text is None or not is_text(column.type):
+        return column.combine_chunks()
+    return from_text(pc.cast(column, pa.large_string()).combine_chunks())

@@ -1,0 +1,1 @@
+"""Reading click logs: CSV, JSONL and Parquet files become chunks of samples."""

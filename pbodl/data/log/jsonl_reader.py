@@ -1,0 +1,141 @@
+"""Files with one JSON object to a line. A name that an object lacks is missing there, as null is."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from pbodl.data.hashing import canonical_text
+from pbodl.data.log.lines import LineBlock, Lines
+from pbodl.data.log.log_sources import LogSource
+from pbodl.data.log.row_blocks import RowBlock, shrunk
+from pbodl.errors import InputError
+
+LOOK = 1000  # lines whose names are taken for the file's columns
+
+
+class JsonlFile:
+    """An open file of JSON lines."""
+
+    unit = "line"
+    first = 1
+    sparse = True
+
+    def __init__(self, source: LogSource) -> None:
+        self.source = source
+        self._lines = Lines(source)
+        try:
+            self.columns = self._names()
+        finally:
+            # The look ahead took lines: begin again.
+            self._lines.close()
+        self._lines = Lines(source)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._lines.bytes_read
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def _names(self) -> list[str]:
+        lines = self._lines.take(LOOK)
+        if lines is None:
+            raise InputError(f"{self.source.name} is empty; it must hold one JSON object to a line")
+        rows, faults = _decoded(lines)
+        if not rows and faults:
+            raise InputError(f"{self.source.name} holds no JSON lines: {next(iter(faults.values()))}")
+        return list(dict.fromkeys(name for row in rows.values() for name in row))
+
+    def blocks(self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None) -> Iterator[RowBlock]:
+        """The rows from `start` on, `size` lines to a block."""
+        if self._lines.skip(start) < start:
+            raise shrunk(self.source, start)
+        while (lines := self._lines.take(size)) is not None:
+            rows, faults = _decoded(lines)
+            table = _table(columns, rows, faults, lists)
+            if not rows.keys().isdisjoint(faults):
+                rows = {place: row for place, row in rows.items() if place not in faults}
+                table = _table(columns, rows, faults, lists)
+            places = np.array(list(rows), dtype=np.int64)
+            yield RowBlock(len(lines), table, places, dict(sorted(faults.items())), lines.text)
+
+
+def _decoded(lines: LineBlock) -> tuple[dict[int, dict], dict[int, str]]:
+    """The objects by place, and what is wrong with the lines that hold none."""
+    decoder = msgspec.json.Decoder()
+    try:
+        objects = decoder.decode_lines(lines.data)
+        if len(objects) == len(lines) and all(type(row) is dict for row in objects):
+            return dict(enumerate(objects)), {}
+    except (ValueError, RecursionError):
+        pass
+    rows: dict[int, dict] = {}
+    faults: dict[int, str] = {}
+    for place in np.flatnonzero(~lines.blank).tolist():
+        try:
+            row = decoder.decode(lines.line(place))
+        except UnicodeDecodeError:
+            faults[place] = "it is not valid UTF-8"
+        except (msgspec.DecodeError, RecursionError) as error:
+            faults[place] = f"it is not JSON: {error}"
+        else:
+            if isinstance(row, dict):
+                rows[place] = row
+            else:
+                faults[place] = f"it holds {lines.text(place)!r:.80}; it must hold a JSON object"
+    return rows, faults
+
+
+def _table(columns: Sequence[str], rows: dict[int, dict], faults: dict[int, str], lists: Collection[str] | None) -> pa.Table:
+    """The rows as columns. MODIFIES: faults, where a row has a value that its column cannot hold."""
+    arrays = {}
+    for name in columns:
+        values = {place: row.get(name) for place, row in rows.items()}
+        if lists is None:
+            kinds = [isinstance(value, list) for value in values.values() if value is not None]
+            listed = sum(kinds) > len(kinds) // 2
+        else:
+            listed = name in lists
+        arrays[name] = column_of(name, values, faults, listed)
+    return pa.table(arrays)
+
+
+def plain_column(values: Sequence[Any], listed: bool) -> pa.Array | None:
+    """A column of lists or of single values, if Arrow has a type for it as it is."""
+    try:
+        array = pa.array(values)
+    except (pa.ArrowException, OverflowError, TypeError):
+        return None
+    inner = array.type.value_type if listed and pa.types.is_list(array.type) else array.type
+    return array if (inner is not array.type) == listed and not pa.types.is_nested(inner) else None
+
+
+def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed: bool) -> pa.Array:
+    """One column, of lists or of single values, by place. MODIFIES: faults, where a value cannot stand in it."""
+    array = plain_column(list(values.values()), listed)
+    if array is not None:
+        return array
+    # Values of several types have their texts in common.
+    texts: list[Any] = []
+    for place, value in values.items():
+        text: Any = None
+        try:
+            if value is not None:
+                text = [_text(item) for item in _checked_list(value)] if listed else _text(value)
+        except (InputError, UnicodeDecodeError) as error:
+            faults.setdefault(place, f"column {name!r}: {error}")
+        texts.append(text)
+    return pa.array(texts, pa.list_(pa.string()) if listed else pa.string())
+
+
+def _checked_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"a value of type {type(value).__name__} ({value!r:.60}) stands where a list must be")
+    return value
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else canonical_text(value).decode()

@@ -1,0 +1,150 @@
+"""The lines of a text file, plain or gzipped, in blocks of a given number of lines."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from pbodl.data.log.log_sources import BAD_GZIP, LogSource, reading
+from pbodl.errors import InputError
+
+PIECE = 1 << 21  # bytes of text per step
+ZIPPED = 1 << 18  # gzipped bytes per step
+LONGEST = 1 << 26  # bytes of a line; more is no text
+
+
+class LineBlock(NamedTuple):
+    """Whole lines, each with its line end."""
+
+    data: bytes
+    ends: NDArray[np.int64]  # line i is data[ends[i]:ends[i + 1]]; one more than lines
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def line(self, i: int) -> bytes:
+        return self.data[self.ends[i] : self.ends[i + 1]]
+
+    def text(self, i: int) -> str:
+        """Line i for people, whatever its bytes."""
+        return self.line(i).rstrip(b"\r\n").decode("utf-8", "backslashreplace")
+
+    @property
+    def blank(self) -> NDArray[np.bool_]:
+        """Which lines are empty."""
+        lengths = np.diff(self.ends)
+        blank = lengths == 1
+        for i in np.flatnonzero(lengths == 2):
+            blank[i] = self.line(int(i)) == b"\r\n"
+        return blank
+
+
+class Lines:
+    """Hands out the lines of a file from its first to its last.
+
+    Damage found further on does not take away the whole lines before it: they are handed out, then the error
+    is raised.
+    """
+
+    def __init__(self, source: LogSource) -> None:
+        self._source = source
+        with reading(source.name):
+            self._file = source.filesystem.open_input_stream(source.path, compression=None)
+        self._texts = self._unzipped() if source.gzipped else self._plain()
+        self._pieces: list[bytes] = []
+        self._ends: list[NDArray[np.int64]] = []  # places after the line ends in the joined pieces
+        self._held = 0  # bytes in the pieces
+        self._lines = 0  # line ends in the pieces
+        self._damage: InputError | None = None
+        self._ended = False
+        self.bytes_read = 0  # of the file as it is stored
+
+    def take(self, n: int) -> LineBlock | None:
+        """The next n lines, fewer at the end of the file; None when there are no more."""
+        while self._lines < n and not self._ended:
+            self._fetch()
+        if not self._lines:
+            if self._damage is not None:
+                raise self._damage
+            return None
+        data = b"".join(self._pieces)
+        ends = np.concatenate(self._ends)
+        taken = min(n, len(ends))
+        cut = int(ends[taken - 1])
+        rest = data[cut:]
+        self._pieces, self._ends, self._held = [rest], [ends[taken:] - cut], len(rest)
+        self._lines = len(ends) - taken
+        return LineBlock(data[:cut], np.concatenate([np.zeros(1, dtype=np.int64), ends[:taken]]))
+
+    def skip(self, n: int) -> int:
+        """Pass over n lines; returns how many there were."""
+        passed = 0
+        while passed < n:
+            block = self.take(min(n - passed, 1 << 16))
+            if block is None:
+                break
+            passed += len(block)
+        return passed
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _fetch(self) -> None:
+        try:
+            with reading(self._source.name):
+                text = next(self._texts, b"")
+        except InputError as damage:
+            # What follows the last line end is half a line.
+            self._damage, self._ended = damage, True
+            return
+        if not text:
+            self._ended = True
+            if self._held == (int(self._ends[-1][-1]) if self._lines else 0):
+                return
+            text = b"\n"
+        ends = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n")) + (self._held + 1)
+        self._pieces.append(text)
+        self._held += len(text)
+        self._lines += len(ends)
+        if len(ends):
+            self._ends.append(ends)
+        elif self._lines == 0 and self._held > LONGEST:
+            raise InputError(
+                f"{self._source.name} has a line of more than {LONGEST >> 20} MB; a log has one row per line. Is it a text file?"
+            )
+
+    def _plain(self) -> Iterator[bytes]:
+        while text := self._file.read(PIECE):
+            self.bytes_read += len(text)
+            yield text
+
+    def _unzipped(self) -> Iterator[bytes]:
+        """The text of all members of a gzip file, each checked against its checksum."""
+        name = self._source.name
+        member = isal_zlib.decompressobj(wbits=31)
+        begun = False
+        rest = b""
+        while rest or (rest := self._file.read(ZIPPED)):
+            if not begun:
+                # Between and behind the members, zeros are padding.
+                rest = rest.lstrip(b"\0") if self.bytes_read else rest
+                begun = bool(rest)
+                continue
+            size = len(rest)
+            try:
+                text = member.decompress(rest, PIECE)
+            except BAD_GZIP as error:
+                raise InputError(f"{name} is damaged, or not a gzip file: {error}, near byte {self.bytes_read}") from error
+            rest = member.unused_data if member.eof else member.unconsumed_tail
+            self.bytes_read += size - len(rest)
+            if text:
+                yield text
+            if member.eof:
+                member, begun = isal_zlib.decompressobj(wbits=31), False
+        if begun:
+            raise InputError(
+                f"{name} is truncated: its gzip data ends after {self.bytes_read} bytes without an end mark; "
+                "fetch or write the file again"
+            )

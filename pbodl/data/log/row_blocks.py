@@ -1,0 +1,80 @@
+"""What the readers of the different formats have in common: they hand out a file's rows in `RowBlock`s."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pbodl.data.log.log_sources import LogSource
+from pbodl.data.schema import Schema, nearest
+from pbodl.errors import InputError
+
+
+class RowBlock(NamedTuple):
+    """Consecutive rows of a file; places are counted from the block's first row."""
+
+    rows: int  # all of them, good and bad
+    table: pa.Table  # those that could be split into columns
+    places: NDArray[np.int64]  # where these stand in the block
+    faults: dict[int, str]  # what is wrong with the others, by place; blank lines are in neither
+    raw: Callable[[int], str]  # the row at a place, as it stands in the file
+
+
+class LogFile(Protocol):
+    """An open file of a log."""
+
+    source: LogSource
+    columns: list[str]
+    unit: str  # "line" or "row": how people count in such a file
+    first: int  # the number of the first row in that count
+    sparse: bool  # a row may lack a column; `arrow_columns` are those that were seen
+
+    def blocks(self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None) -> Iterator[RowBlock]:
+        """The rows from `start` on, `size` to a block (the last may be smaller), with these columns.
+
+        lists  those of them that hold lists, for formats that leave it open; None if that is not known
+        """
+        ...
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the reading has come, in bytes of the file as it is stored."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def needed_columns(file: LogFile, schema: Schema, labelled: bool, others: Sequence[str] = ()) -> list[str]:
+    """The columns to read for a schema, and `others`; InputError if the file lacks one of them."""
+    derived = any(field.derive for field in schema.fields)
+    wanted = {field.name: "as a field" for field in schema.fields if field.derive is None}
+    if labelled:
+        wanted |= {schema.label: "as its label"} | ({schema.weight: "as its weight"} if schema.weight else {})
+    if schema.time is not None and (labelled or derived or schema.time in file.columns):
+        wanted.setdefault(schema.time, "as its time")
+    strangers = [name for name in file.columns if name not in wanted]
+    for name, role in wanted.items():
+        # Where rows may lack it, a column that was not seen is misspelt only if there is one of a similar name.
+        if name not in file.columns and not (file.sparse and not nearest(name, strangers)):
+            raise _missing(file, f"{name!r}, which the schema names {role}", name)
+    for name in others:
+        if name not in file.columns:
+            raise _missing(file, repr(name), name)
+    columns = list(dict.fromkeys([*wanted, *others]))
+    for name in columns:
+        if file.columns.count(name) > 1:
+            raise InputError(f"{file.source.name} has more than one column {name!r}; names must differ")
+    return columns
+
+
+def _missing(file: LogFile, what: str, name: str) -> InputError:
+    return InputError(
+        f"{file.source.name} has no column {what}{nearest(name, file.columns)}; its columns are: {', '.join(file.columns)}"
+    )
+
+
+def shrunk(source: LogSource, start: int) -> InputError:
+    """The error of a file that ends before the row to go on with."""
+    return InputError(f"{source.name} has fewer than the {start} rows that were read from it before")

@@ -1,0 +1,91 @@
+"""Which rows of a table cannot be learned from, and why: a label that is not 0 or 1, a time, a weight or a number
+that is none.
+
+The parsers that make the batch are the judges here too. They name the first fault of a column; to find all, its
+distinct values are halved until each stands alone. This is done only where making the batch has failed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pbodl.data.labels import parse_labels, parse_weights
+from pbodl.data.numbers import multipliers, parse_numbers
+from pbodl.data.schema import Field, Schema
+from pbodl.data.texts import Reader, is_text, text_readers
+from pbodl.data.times import parse_times
+from pbodl.errors import InputError
+
+Check = Callable[[pa.Array], Any]
+
+
+def row_faults(schema: Schema, table: pa.Table, labelled: bool) -> dict[int, str]:
+    """The fault of each bad row, by its place in the table, in order. `feature_table` is as read, not yet `typed`.
+
+    A fault of a column as a whole, such as a type that holds no times, is an InputError.
+    """
+    faults: dict[int, str] = {}
+    readers = text_readers(schema, labelled)
+    for name, check in _checks(schema, labelled):
+        if name not in table.column_names:
+            continue
+        column = table.column(name).combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            column = pc.cast(column, column.type.value_type)
+        if pa.types.is_nested(column.type):
+            raise InputError(f"column {name!r} holds {column.type}; it must hold one value in each row")
+        if is_text(column.type):
+            column = pc.cast(column, pa.large_string())
+            check = _of_texts(check, readers.get(name))
+        check(column[:0])
+        coded = pc.dictionary_encode(column, null_encoding="encode")
+        # Sorted, bad values mostly stand together, and halving finds them sooner.
+        order = pc.array_sort_indices(coded.dictionary)
+        bad = _faulty(coded.dictionary.take(order), check, 0)
+        codes = pc.array_sort_indices(order).take(coded.indices).to_numpy()
+        for row in np.flatnonzero(np.isin(codes, list(bad))).tolist():
+            faults.setdefault(row, bad[int(codes[row])])
+    return dict(sorted(faults.items()))
+
+
+def _of_texts(check: Check, reader: Reader | None) -> Check:
+    """The check of values that are still texts."""
+    return check if reader is None else lambda values: check(reader(values))
+
+
+def _checks(schema: Schema, labelled: bool) -> list[tuple[str, Check]]:
+    """What can be wrong with the values of which columns."""
+    checks: list[tuple[str, Check]] = []
+    label, time, weight = schema.label, schema.time, schema.weight
+    if labelled:
+        checks.append((label, lambda values: parse_labels(values, label)))
+    if time is not None:
+        checks.append((time, lambda values: parse_times(values, time, schema.time_format)))
+    if labelled and weight is not None:
+        checks.append((weight, lambda values: parse_weights(values, weight)))
+    numbers = [field for field in schema.fields if field.kind == "number"]
+    return checks + [(field.name, _number_check(field)) for field in numbers]
+
+
+def _number_check(field: Field) -> Check:
+    def check(values: pa.Array) -> None:
+        numbers = parse_numbers(values, field.name)
+        if field.transform == "scale":
+            multipliers(np.nan_to_num(numbers), field.name)
+
+    return check
+
+
+def _faulty(values: pa.Array, check: Check, first: int) -> dict[int, str]:
+    """The faults among distinct values, by their place counted from `first`."""
+    try:
+        check(values)
+    except InputError as error:
+        if len(values) == 1:
+            return {first: str(error).removeprefix("row 0: ")}
+        half = len(values) // 2
+        return _faulty(values[:half], check, first) | _faulty(values[half:], check, first + half)
+    return {}

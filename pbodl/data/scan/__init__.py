@@ -1,0 +1,1 @@
+"""Compiled scanners: JSON and msgpack bytes become feature keys without Python objects."""

@@ -1,0 +1,1 @@
+"""The table that finds a row for every feature key."""

@@ -1,0 +1,126 @@
+"""The index of a table: which row a key has.
+
+Open addressing with linear probing: slots hold row + 1, 0 is empty, and a key's first slot is the high bits of its product with a
+constant, which depend on all of its bits: keys that share their low bits do not crowd. It holds no tombstones: whatever drops rows
+(eviction, time to live) builds it anew.
+"""
+
+import numpy as np
+
+from pbodl._jit import inlined, jit, prefetch
+from pbodl.kernels.layers.embedding import MIX_1
+
+SMALLEST = 64
+GROUP = 64  # keys that are looked for together
+
+
+@jit
+def shift_of(slots):
+    """What leaves as many high bits of 64 as number the slots."""
+    shift = np.uint64(64)
+    n = slots.shape[0]
+    while n > 1:
+        n //= 2
+        shift -= np.uint64(1)
+    return shift
+
+
+@inlined
+def first_slot(key, shift):
+    # Not the constant that deals keys to shards: a shard's keys would all begin in the same few slots.
+    return np.int64((key * MIX_1) >> shift)
+
+
+@jit
+def find_rows(slots, row_keys, keys, rows):
+    """MODIFIES: rows."""
+    mask, shift = slots.shape[0] - 1, shift_of(slots)
+    for i in range(keys.shape[0]):
+        slot = first_slot(keys[i], shift)
+        while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+            slot = (slot + 1) & mask
+        rows[i] = np.int64(slots[slot]) - 1
+
+
+@jit
+def insert_keys(slots, row_keys, size, limit, keys, start, rows):
+    """Rows of keys[start:], unseen keys appended, until `limit` rows. Returns (where it stopped, the new size).
+
+    By groups of keys: the slots of all are asked for, then the rows in them, so that waiting for memory overlaps.
+    MODIFIES: slots, row_keys, rows.
+    """
+    mask, shift = slots.shape[0] - 1, shift_of(slots)
+    first = np.empty(GROUP, np.uint32)
+    for begin in range(start, keys.shape[0], GROUP):
+        end = min(begin + GROUP, keys.shape[0])
+        for i in range(begin, end):
+            first[i - begin] = first_slot(keys[i], shift)
+            prefetch(slots, first[i - begin])
+        for i in range(begin, end):
+            prefetch(row_keys, max(slots[first[i - begin]], np.uint32(1)) - np.uint32(1))
+        for i in range(begin, end):
+            slot = np.int64(first[i - begin])
+            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+                slot = (slot + 1) & mask
+            if slots[slot] == 0:
+                if size >= limit:
+                    return i, size
+                row_keys[size] = keys[i]
+                size += 1
+                slots[slot] = size
+            rows[i] = np.int64(slots[slot]) - 1
+    return keys.shape[0], size
+
+
+@jit
+def first_places_of(rows, old_size, places):
+    """Rows from `old_size` on are numbered as they first come: so the next number is its first place. MODIFIES: places."""
+    wanted = old_size
+    for i in range(rows.shape[0]):
+        if rows[i] == wanted:
+            places[wanted - old_size] = i
+            wanted += 1
+
+
+@jit
+def enter_rows(slots, row_keys, size):
+    """Enter rows 0 to size. Returns a row whose key stands there already, or -1. MODIFIES: slots."""
+    mask, shift = slots.shape[0] - 1, shift_of(slots)
+    for row in range(size):
+        slot = first_slot(row_keys[row], shift)
+        while slots[slot] != 0:
+            if row_keys[slots[slot] - 1] == row_keys[row]:
+                return row
+            slot = (slot + 1) & mask
+        slots[slot] = row + 1
+    return -1
+
+
+@jit
+def fitting_samples(slots, row_keys, room, keys, indptr, start, fresh_slots):
+    """The first sample from `start` on that brings the unseen keys above `room`. MODIFIES: fresh_slots."""
+    mask, shift = slots.shape[0] - 1, shift_of(slots)
+    fresh_mask, fresh_shift = fresh_slots.shape[0] - 1, shift_of(fresh_slots)
+    first = indptr[start]
+    fresh = 0
+    for sample in range(start, indptr.shape[0] - 1):
+        for i in range(indptr[sample], indptr[sample + 1]):
+            slot = first_slot(keys[i], shift)
+            while slots[slot] != 0 and row_keys[slots[slot] - 1] != keys[i]:
+                slot = (slot + 1) & mask
+            if slots[slot] != 0:
+                continue
+            slot = first_slot(keys[i], fresh_shift)
+            while fresh_slots[slot] != 0 and keys[first + fresh_slots[slot] - 1] != keys[i]:
+                slot = (slot + 1) & fresh_mask
+            if fresh_slots[slot] == 0:
+                if fresh == room:
+                    return sample
+                fresh += 1
+                fresh_slots[slot] = i - first + 1
+    return indptr.shape[0] - 1
+
+
+def slots_for(rows: int) -> int:
+    """The power of two of slots that `dict_rows` rows fill to three quarters at most."""
+    return max(SMALLEST, 1 << (4 * rows // 3).bit_length())

@@ -1,0 +1,116 @@
+"""The online experiment by one command: all arms of both tests in several worlds, and the report.
+
+Every arm's outcome is written as soon as it is there, so that a repeated command goes on where it was interrupted. Arms run in
+processes of their own: an arm that is updated every few seconds is bound by Python as much as by its kernels.
+"""
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+
+from pbodl.baselines.batch_training import require_jax
+from pbodl.errors import InputError
+from pbodl.experiments.ab.ab_arms import ArmOutcome, Setting, run_arms
+from pbodl.experiments.ab.ab_report import write_report
+from pbodl.experiments.ab.ab_summary import summary
+from pbodl.experiments.ab.lineup import PASSES, TESTS, TUNED, ABTest, Arm
+from pbodl.experiments.outcomes import key_of, read_outcome, write_json
+from pbodl.training.display import bar
+
+__all__ = ["ab"]
+
+
+class ArmTask(NamedTuple):
+    """Arms of a test, in one world, that are simulated in one go."""
+
+    test: ABTest
+    arms: tuple[int, ...]
+    seed: int
+
+    def paths(self, out: Path) -> list[Path]:
+        return [out / "arms" / f"{self.test.name}-{arm}-{self.seed}.json" for arm in self.arms]
+
+
+def ab(out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Sequence[ABTest] = TESTS) -> dict[str, Any]:
+    """Simulate whatever is not done yet; write ab.md, ab.json and report.html; returns what is in ab.json."""
+    setting.check()
+    if seeds < 1 or workers < 1:
+        raise InputError(f"seeds is {seeds} and workers is {workers}; both must be at least 1")
+    require_jax()
+    tasks = [
+        ArmTask(test, arms, seed)
+        for seed in range(seeds)
+        for test in tests
+        for arms in ([tuple(range(len(test.arms)))] if setting.share else [(arm,) for arm in range(len(test.arms))])
+    ]
+    missing = [task for task in tasks if not all(_done(path, _key(task, setting)) for path in task.paths(out))]
+    # Of each world those that take longest first, so that no process is left waiting for the last one.
+    missing.sort(key=lambda task: (task.seed, -max(_effort(task.test.arms[arm]) for arm in task.arms)))
+    with bar() as progress:
+        bar_task = progress.add_task("online experiment", total=len(tasks), completed=len(tasks) - len(missing), text="")
+        for task in _finished(missing, out, setting, workers):
+            what = task.test.arms[task.arms[0]].name if len(task.arms) == 1 else "all arms"
+            progress.update(bar_task, advance=1, text=f"{task.test.name}, seed {task.seed}: {what}")
+    found = {test.name: [_outcomes(test, seed, out, setting) for seed in range(seeds)] for test in tests}
+    provenance = {"version": version("pbodl"), "seeds": seeds, **setting._asdict(), "settings": TUNED, "passes": PASSES}
+    result = {"provenance": provenance, "tests": {test.name: summary(test, found[test.name]) for test in tests}}
+    write_json(out / "ab.json", result)
+    write_report(out, result)
+    return result
+
+
+def _finished(tasks: Sequence[ArmTask], out: Path, setting: Setting, workers: int) -> Iterator[ArmTask]:
+    """Run the tasks; yields each when it is done."""
+    if workers == 1 or len(tasks) < 2:
+        for task in tasks:
+            _simulate(task, out, setting)
+            yield task
+        return
+    # Fresh processes: JAX has threads, and does not survive a fork.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(_simulate, task, out, setting): task for task in tasks}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                yield futures[future]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _simulate(task: ArmTask, out: Path, setting: Setting) -> None:
+    for path, outcome in zip(task.paths(out), run_arms(task.test, task.arms, task.seed, setting), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays = {"users": outcome.users, "days": outcome.days}
+        path.with_suffix(".safetensors").write_bytes(safetensors.numpy.save(arrays))
+        write_json(path, {"key": _key(task, setting), **outcome.facts})
+
+
+def _done(path: Path, key: str) -> bool:
+    return read_outcome(path, key) is not None and path.with_suffix(".safetensors").exists()
+
+
+def _outcomes(test: ABTest, seed: int, out: Path, setting: Setting) -> list[ArmOutcome]:
+    found = []
+    for arm in range(len(test.arms)):
+        path = ArmTask(test, (arm,), seed).paths(out)[0]
+        arrays = safetensors.numpy.load(path.with_suffix(".safetensors").read_bytes())
+        facts = read_outcome(path, _key(ArmTask(test, (arm,), seed), setting))
+        found.append(ArmOutcome(np.asarray(arrays["users"]), np.asarray(arrays["days"]), facts or {}))
+    return found
+
+
+def _key(task: ArmTask, setting: Setting) -> str:
+    arms = [arm._asdict() for arm in task.test.arms]
+    return key_of(setting._asdict(), task.test.name, task.seed, arms, TUNED, PASSES, version("pbodl"))
+
+
+def _effort(arm: Arm) -> float:
+    """About how long an arm takes: a network fitted often above all, then whatever is updated often."""
+    return (1e4 if arm.kind == "dnn-batch" else 1.0) / arm.every

@@ -1,0 +1,158 @@
+"""The ads of the online experiment: who is on the market when, for whom, at what price, and how good it is.
+
+A slot holds one ad at a time. Each day `REPLACED` of the slots pass to a new ad, at moments spread over the day. A new ad is
+mostly a new creative of a running campaign, sometimes of a new campaign, so that campaign, advertiser, industry and material tell
+something of it before its first impression; the rest, its own quality and taste, shows in its clicks alone.
+
+Letters: an ad's effects are one linear number, which drifts, and factors: PAIR that meet the user's, PAIR that meet the context's,
+TRIPLE that meet the products of both.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.synthetic.world import rng, zipf
+
+DAY, HOUR = 86400.0, 3600.0
+REPLACED = 0.15  # of the slots, each day
+SAME_CAMPAIGN, SAME_ADVERTISER = 0.7, 0.2  # of new ads; the others come from anywhere
+INDUSTRIES, MATERIALS = 12, 8
+AGES, GENDERS, REGIONS = 8, 2, 30
+PAIR, TRIPLE = 4, 2
+FACTORS = 2 * PAIR + TRIPLE
+
+# Shares of the variance of an ad's quality, and of its factors, by where they come from.
+QUALITY = {"industry": 0.10, "advertiser": 0.15, "campaign": 0.20, "material": 0.10, "ad": 0.30}
+DRIFT = {"ad": (0.10, 48.0), "industry": (0.05, 12.0)}  # share, and the hours after which e⁻¹ of a deviation is left
+TASTE = {"industry": 0.35, "advertiser": 0.20, "campaign": 0.20, "ad": 0.25}
+BID_SPREAD = {"campaign": 0.2, "ad": 0.15}  # standard deviations of the logarithm
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+class Ads(NamedTuple):
+    """All ads that ever are, by number, [ads]; targeting is a bit per age, gender and region."""
+
+    campaign: Ints
+    advertiser: Ints
+    industry: Ints
+    material: Ints
+    start: NDArray[np.float64]  # when it comes to the market; those of the first day have minus infinity
+    bid: Floats
+    ages: Ints
+    genders: Ints
+    regions: Ints
+    quality: Floats  # [ads, hours], not yet to scale
+    factors: Floats  # [ads, FACTORS]
+
+
+class Slots(NamedTuple):
+    """Who holds a slot, [slots, successive ads], and until when."""
+
+    ad: Ints
+    until: NDArray[np.float64]
+
+
+class Lineage(NamedTuple):
+    """Whose an ad is, as the market is drawn up."""
+
+    slot: Ints
+    start: NDArray[np.float64]
+    campaign: Ints
+    advertiser: Ints  # [campaigns]
+
+
+def make_market(seed: int, days: int, slots: int) -> tuple[Ads, Slots]:
+    """The ads and slots of a world that lasts so many days."""
+    lineage = _lineage(seed, days, slots)
+    ads = _ads(seed, days, lineage)
+    order = np.lexsort((lineage.start, lineage.slot))
+    held = np.bincount(lineage.slot, minlength=slots)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(held) - held, held)
+    ad = np.zeros((slots, int(held.max())), np.int32)
+    until = np.full(ad.shape, np.inf)
+    ad[lineage.slot[order], place] = order
+    later = place > 0
+    until[lineage.slot[order][later], place[later] - 1] = lineage.start[order][later]
+    return ads, Slots(ad, until)
+
+
+def _lineage(seed: int, days: int, slots: int) -> Lineage:
+    draws = rng(seed, "ab market")
+    advertisers = max(2, slots // 8)
+    advertiser = list(zipf(draws.random(max(2, slots // 3)), advertisers, 0.7))
+    campaign = list(draws.permutation(slots) % len(advertiser))
+    slot, start = list(range(slots)), [-np.inf] * slots
+    holder = np.arange(slots)
+    for day in range(days):
+        renewed = draws.choice(slots, max(1, round(REPLACED * slots)), replace=False)
+        for which, moment in zip(renewed, np.sort(draws.random(len(renewed))), strict=True):
+            own = campaign[holder[which]]
+            kind = draws.random()
+            if kind >= SAME_CAMPAIGN:
+                same = kind < SAME_CAMPAIGN + SAME_ADVERTISER
+                advertiser.append(advertiser[own] if same else int(draws.integers(advertisers)))
+                own = len(advertiser) - 1
+            holder[which] = len(slot)
+            slot.append(int(which))
+            start.append((day + float(moment)) * DAY)
+            campaign.append(own)
+    return Lineage(np.array(slot, np.int32), np.array(start), np.array(campaign, np.int32), np.array(advertiser, np.int32))
+
+
+def _ads(seed: int, days: int, lineage: Lineage) -> Ads:
+    n, campaigns = len(lineage.slot), len(lineage.advertiser)
+    draws = rng(seed, "ab ads")
+    advertisers = int(lineage.advertiser.max()) + 1
+    advertiser = lineage.advertiser[lineage.campaign]
+    industry = zipf(draws.random(advertisers), INDUSTRIES, 0.5)[advertiser]
+    material = draws.integers(0, MATERIALS, n, dtype=np.int32)
+    levels: dict[str, tuple[NDArray, int]] = {
+        "industry": (industry, INDUSTRIES), "advertiser": (advertiser, advertisers), "campaign": (lineage.campaign, campaigns),
+        "material": (material, MATERIALS), "ad": (np.arange(n), n),
+    }  # fmt: skip
+    quality = np.zeros((n, 24 * days + 1))
+    for level, share in QUALITY.items():
+        of, size = levels[level]
+        quality += np.sqrt(share) * draws.standard_normal(size)[of, np.newaxis]
+    for level, (share, hours) in DRIFT.items():
+        of, size = levels[level]
+        quality += np.sqrt(share) * _drift(draws, size, quality.shape[1], hours)[of]
+    factors = np.zeros((n, FACTORS))
+    for level, share in TASTE.items():
+        of, size = levels[level]
+        factors += np.sqrt(share) * draws.standard_normal((size, FACTORS))[of]
+    bid = np.zeros(n)
+    for level, spread in BID_SPREAD.items():
+        of, size = levels[level]
+        bid += spread * draws.standard_normal(size)[of]
+    masks = _targeting(draws, lineage.campaign, campaigns)
+    return Ads(
+        lineage.campaign, advertiser, industry, material, lineage.start, np.exp(bid).astype(np.float32), *masks,
+        quality.astype(np.float32), factors.astype(np.float32),
+    )  # fmt: skip
+
+
+def _drift(draws: np.random.Generator, size: int, hours: int, memory: float) -> NDArray[np.float64]:
+    """Stationary AR(1) by the hour, of variance 1: [size, hours]."""
+    kept = np.exp(-1.0 / memory)
+    noise = draws.standard_normal((hours, size))
+    values = np.empty((hours, size))
+    values[0] = noise[0]
+    for hour in range(1, hours):
+        values[hour] = kept * values[hour - 1] + np.sqrt(1.0 - kept**2) * noise[hour]
+    return values.T
+
+
+def _targeting(draws: np.random.Generator, campaign: Ints, campaigns: int) -> tuple[Ints, Ints, Ints]:
+    """Bits of ages (a range of them), genders and regions, by campaign. Somewhat over half of all ads fit a user."""
+    low = np.maximum(0, draws.integers(-3, AGES - 4, campaigns))
+    high = np.minimum(AGES, low + draws.integers(5, AGES + 1, campaigns))
+    ages = (1 << high) - (1 << low)
+    genders = np.where(draws.random(campaigns) < 0.8, 0b11, 1 << draws.integers(0, GENDERS, campaigns))
+    some = (draws.random((campaigns, REGIONS)) < 0.6) @ (1 << np.arange(REGIONS))
+    regions = np.where(draws.random(campaigns) < 0.6, (1 << REGIONS) - 1, some)
+    return tuple(mask.astype(np.int32)[campaign] for mask in (ages, genders, regions))  # type: ignore[return-value]

@@ -1,0 +1,197 @@
+"""One arm at work: it ranks candidates with its model as last published, and learns what comes back, when it comes back.
+
+A click comes after a delay, and whether there was one is known when the window has passed: only then does an impression exist for a
+learner. (Handing on clicks at once and non-clicks after the window would show a learner nothing but clicks in the first minutes of
+every new ad and every hour, and nothing but non-clicks in the last.)
+
+A model is brought up to date at the multiples of its interval, with all that came back until then. Between two such moments nothing
+changes, so all requests between them are scored in one go.
+
+Exploration uses the variance that a candidate has beyond the request's least uncertain one: what all candidates share (the user,
+the context, the layers above) cannot change their order. With s² that excess, times the square of the arm's `spread`, m the latent
+mean and v the rest of the variance,
+    Thompson: Φ((m + s ε)/√(1+v)), ε ~ N(0, 1) drawn for each candidate        UCB: Φ((m + s)/√(1+v))
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl._jit import jit
+from pbodl.baselines.batch_model import BatchModel
+from pbodl.data.synthetic.world import rng
+from pbodl.experiments.ab.ad_features import WIDTH, AdFeatures, Keys, batch_of
+from pbodl.experiments.ab.ad_market import DAY
+from pbodl.experiments.ab.ad_world import AdWorld, Candidates, Requests
+from pbodl.experiments.ab.lineup import PASSES, Arm
+from pbodl.kernels.network import click_probability
+from pbodl.models.contract import Prediction
+
+DELAY, WINDOW = 120.0, 600.0  # seconds: mean delay of a click, and how long one is waited for
+CHUNK = 2048  # requests whose candidates are held at a time
+CRITERIA = ("ecpm", "ctr")
+
+
+class Feedback(NamedTuple):
+    """Impressions as a learner sees them, by place."""
+
+    keys: Keys  # [n, WIDTH]
+    click: NDArray[np.float32]
+    arrival: NDArray[np.float64]
+
+    def rows(self, places: NDArray[np.int64] | slice) -> "Feedback":
+        return Feedback(self.keys[places], self.click[places], self.arrival[places])
+
+
+class ShownAds(NamedTuple):
+    """Impressions as the experimenter sees them."""
+
+    requests: Requests
+    ad: NDArray[np.int32]
+    click: NDArray[np.bool_]
+    probability: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+    best_ad: NDArray[np.int32]
+    value: NDArray[np.float64]  # expected, of the criterion that is ranked by
+    best: NDArray[np.float64]
+    new: NDArray[np.bool_]  # the shown ad's first impression was less than a day ago
+    feedback: Feedback
+
+
+@jit
+def best_places(indptr, values, best):
+    """The place of each request's largest value, of equal ones the first. MODIFIES: best."""
+    for i in range(len(best)):
+        top = indptr[i]
+        for j in range(indptr[i] + 1, indptr[i + 1]):
+            if values[j] > values[top]:
+                top = j
+        best[i] = top
+
+
+def labels(requests: Requests, clicked: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """What the join says when the window has passed: a click that comes later is not known to any learner."""
+    delay = -DELAY * np.log1p(-requests.patience)
+    return (clicked & (delay <= WINDOW)).astype(np.float32)
+
+
+def scores(predicted: Prediction, indptr: NDArray[np.int64], arm: Arm, draws: np.random.Generator) -> NDArray[np.float64]:
+    """The CTR to rank by."""
+    if arm.policy == "greedy":
+        return predicted.ctr
+    shared = np.repeat(np.minimum.reduceat(predicted.variance, indptr[:-1]), np.diff(indptr))
+    excess = arm.spread**2 * (predicted.variance - shared)
+    optimism = draws.standard_normal(len(excess)) if arm.policy == "thompson" else 1.0
+    ctr = np.empty(len(excess))
+    click_probability(predicted.mean + np.sqrt(excess) * optimism, predicted.variance - excess, ctr)
+    return ctr
+
+
+class ImpressionLog(NamedTuple):
+    """What the logging policy left: feedback in order of arrival, and when each ad was first shown (infinity: never)."""
+
+    feedback: Feedback
+    first_shown: NDArray[np.float64]
+
+
+def burn_in(world: AdWorld, features: AdFeatures, days: int) -> ImpressionLog:
+    """The first days, on which every request is given one of its candidates at random; what came back by their end."""
+    parts: list[Feedback] = []
+    first = np.full(len(world.ads.bid), np.inf)
+    for day in range(days):
+        requests = world.requests(day)
+        for start in range(0, len(requests), CHUNK):
+            part, candidates = with_candidates(world, requests.part(slice(start, start + CHUNK)))
+            counts = np.diff(candidates.indptr)
+            place = candidates.indptr[:-1] + (part.pick * counts).astype(np.int64)
+            ads = candidates.ad[place]
+            clicked = part.luck < candidates.probability[place]
+            keys = features.with_ads(features.of_requests(part), ads)
+            parts.append(Feedback(keys, labels(part, clicked), part.time + WINDOW))
+            np.minimum.at(first, ads, part.time)
+    columns = Feedback(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return ImpressionLog(columns.rows(np.flatnonzero(columns.arrival <= days * DAY)), first)
+
+
+def with_candidates(world: AdWorld, requests: Requests) -> tuple[Requests, Candidates]:
+    """Requests that some ad fits, and the ads that fit."""
+    candidates = world.candidates(requests)
+    counts = np.diff(candidates.indptr)
+    if counts.all():
+        return requests, candidates
+    kept = counts > 0
+    return requests.part(kept), candidates._replace(indptr=np.concatenate([[0], np.cumsum(counts[kept])]))
+
+
+class ArmAtWork:
+    """An arm with its model, after the burn-in."""
+
+    def __init__(self, arm: Arm, world: AdWorld, features: AdFeatures, log: ImpressionLog, criterion: str) -> None:
+        self.arm, self.world, self.features, self.criterion = arm, world, features, criterion
+        self.model = arm.build(world.seed)
+        self.first_shown = log.first_shown.copy()
+        self.updated = -np.inf
+        self._draws = rng(world.seed, f"ab policy {arm.name}")
+        self._inbox = Feedback(np.empty((1024, WIDTH), np.uint64), np.empty(1024, np.float32), np.empty(1024))
+        self._received = self._learned = 0
+        past, passes = batch_of(*log.feedback), PASSES.get(arm.kind, 1)
+        for _ in range(passes):
+            self.model.learn(past._replace(weights=past.weights / np.float32(passes)))
+
+    def receive(self, feedback: Feedback) -> None:
+        """Impressions, in order of time, that the model may learn from once their outcome has arrived."""
+        stop = self._received + len(feedback.click)
+        if stop > len(self._inbox.click):
+            size = 2 * stop
+            self._inbox = Feedback(*(np.resize(column, (size, *column.shape[1:])) for column in self._inbox))
+        place = slice(self._received, stop)
+        self._inbox.keys[place], self._inbox.click[place], self._inbox.arrival[place] = feedback
+        self._received = stop
+
+    def catch_up(self, now: float) -> None:
+        """Publish the model that knows all that arrived up to `now`."""
+        if now <= self.updated:
+            return
+        self.updated = now
+        stop = int(np.searchsorted(self._inbox.arrival[: self._received], now, side="right"))
+        if stop > self._learned:
+            self.model.learn(batch_of(*self._inbox.rows(slice(self._learned, stop))))
+            self._learned = stop
+        if isinstance(self.model, BatchModel):
+            self.model.fit()
+
+    def serve(self, requests: Requests) -> Iterator[ShownAds]:
+        """Answer requests in order of time, with the model as it was last published before each.
+
+        What is yielded goes back to `receive`, of this arm or of all, before the next is asked for.
+        """
+        requests, candidates = with_candidates(self.world, requests)
+        keys = self.features.of_requests(requests)
+        ticks = np.floor(requests.time / self.arm.every)
+        edges = np.flatnonzero(np.diff(ticks, prepend=-1.0, append=np.inf))  # none if there is no request
+        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            self.catch_up(float(ticks[start]) * self.arm.every)
+            first, last = candidates.indptr[start], candidates.indptr[stop]
+            part = Candidates(
+                candidates.indptr[start : stop + 1] - first, candidates.ad[first:last], candidates.probability[first:last]
+            )
+            yield self._answer(requests.part(slice(start, stop)), keys[start:stop], part)
+
+    def _answer(self, requests: Requests, keys: Keys, candidates: Candidates) -> ShownAds:
+        indptr, ads = candidates.indptr, candidates.ad
+        rows = self.features.with_ads(np.repeat(keys, np.diff(indptr), axis=0), ads)
+        predicted = self.model.predict(batch_of(rows))
+        worth = self.world.ads.bid[ads].astype(np.float64) if self.criterion == "ecpm" else np.ones(len(ads))
+        values = worth * candidates.probability
+        place, best = np.empty(len(requests), np.int64), np.empty(len(requests), np.int64)
+        best_places(indptr, worth * scores(predicted, indptr, self.arm, self._draws), place)
+        best_places(indptr, values, best)
+        chosen = ads[place]
+        p = candidates.probability[place]
+        clicked = requests.luck < p
+        np.minimum.at(self.first_shown, chosen, requests.time)
+        feedback = Feedback(rows[place], labels(requests, clicked), requests.time + WINDOW)
+        new = requests.time - self.first_shown[chosen] < DAY
+        return ShownAds(requests, chosen, clicked, p, predicted.ctr[place], ads[best], values[place], values[best], new, feedback)

@@ -1,0 +1,95 @@
+"""Who takes part in the online experiment: models, how often they are brought up to date, and how they choose.
+
+Two tests, each over all users. The first has the arms of the paper's Tables 3 and 4, ours, and an A/A pair; the second takes one
+model apart. The settings of all models were chosen in other worlds, by `python -m pbodl.experiments.ab.ab_tuning`.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+import pbodl.baselines  # noqa: F401, its models join Model.kinds
+from pbodl.experiments.ab.ad_features import SCHEMA
+from pbodl.models.contract import Model
+
+SECONDS, MINUTES, HOURS = 1.0, 60.0, 3600.0
+
+_DEEP: dict[str, Any] = {
+    "dim": 16, "hidden": (32,), "initial_spread": 0.1, "adapt_prior": False,
+    "prior": {"linear": 0.015, "embedding": 0.2, "dense": 0.05},
+}  # fmt: skip
+# What tuning found, by kind.
+TUNED: dict[str, dict[str, Any]] = {
+    "fm-batch": {"learning_rate": 0.05, "l2": 0.004, "dim": 16, "max_epochs": 15},
+    "dnn-batch": {
+        "learning_rate": 0.03, "l2": 0.001, "dim": 32, "hidden": (128, 64), "initial_spread": 0.2, "max_epochs": 12,
+    },
+    "fm-mlp": _DEEP,
+    "ffm-mlp": _DEEP,
+    "ftrl": {"alpha": 0.1, "l2": 0.0, "beta": 1.0, "l1": 0.0},
+}  # fmt: skip
+# How often a kind goes over the burn-in log; each pass counts a row for 1/passes. Batch models see to their epochs themselves.
+PASSES = {"fm-mlp": 4, "ffm-mlp": 4}
+THOMPSON, UCB = 0.1, 0.4  # of a few values tried in the worlds of `ab_tuning`, least regret where the best ad was new
+
+
+class Arm(NamedTuple):
+    """An arm: what is changed of its kind's tuned settings, the time between two updates, and the policy."""
+
+    name: str
+    kind: str
+    every: float
+    policy: str = "greedy"
+    spread: float = 1.0  # of the spread that the model gives a candidate, the part that exploring believes
+    changes: tuple[tuple[str, Any], ...] = ()
+    published: tuple[float | None, float | None, float | None] = (None, None, None)  # Table 3's lift, Table 4's lift and share
+
+    def build(self, seed: int) -> Model:
+        kind = Model.kinds[self.kind]
+        settings = {**TUNED[self.kind], **dict(self.changes)}
+        if "seed" in kind.Spec.__struct_fields__:
+            settings["seed"] = seed
+        return kind.from_spec(SCHEMA, msgspec.convert(settings, kind.Spec))
+
+
+class ABTest(NamedTuple):
+    """Arms that share the users; each is compared with the first, and on new ads with `new_ads_base`."""
+
+    name: str
+    arms: tuple[Arm, ...]
+    new_ads_base: int
+    pairs: tuple[tuple[int, int], ...]  # other comparisons of interest: arm, reference
+
+
+TABLES = ABTest(
+    "tables",
+    (
+        Arm("FM (batch, 24 h)", "fm-batch", 24 * HOURS, published=(0.0, None, None)),
+        Arm("DNN (batch, 4 h)", "dnn-batch", 4 * HOURS, published=(0.022, 0.0, 0.1186)),
+        Arm("FM-MLP (online, 15 min)", "fm-mlp", 15 * MINUTES, published=(0.041, 0.227, 0.1672)),
+        Arm("FFM-MLP (online, 15 min)", "ffm-mlp", 15 * MINUTES, published=(0.056, 0.256, 0.1702)),
+        Arm("FM-MLP once more (A/A)", "fm-mlp", 15 * MINUTES),
+        Arm("FM-MLP (online, 5 s)", "fm-mlp", 5 * SECONDS),
+        Arm("FM-MLP, Thompson (5 s)", "fm-mlp", 5 * SECONDS, "thompson", THOMPSON),
+        Arm("FM-MLP, UCB (5 s)", "fm-mlp", 5 * SECONDS, "ucb", UCB),
+    ),
+    new_ads_base=1,
+    pairs=((4, 2), (2, 1), (3, 1), (3, 2), (5, 2), (6, 5), (7, 5)),
+)
+ABLATION = ABTest(
+    "ablation",
+    (
+        Arm("FM-MLP, 5 s", "fm-mlp", 5 * SECONDS),
+        Arm("15 min", "fm-mlp", 15 * MINUTES),
+        Arm("4 h", "fm-mlp", 4 * HOURS),
+        Arm("24 h", "fm-mlp", 24 * HOURS),
+        Arm("5 s, Thompson", "fm-mlp", 5 * SECONDS, "thompson", THOMPSON),
+        Arm("5 s, UCB", "fm-mlp", 5 * SECONDS, "ucb", UCB),
+        Arm("5 s, Thompson, full spread", "fm-mlp", 5 * SECONDS, "thompson"),
+        Arm("5 s, variance decay (7 days)", "fm-mlp", 5 * SECONDS, changes=(("half_life", "7d"),)),
+        Arm("FTRL, 5 s", "ftrl", 5 * SECONDS),
+    ),
+    new_ads_base=0,
+    pairs=(),
+)
+TESTS = (TABLES, ABLATION)

@@ -1,0 +1,41 @@
+"""Who takes part in Table 1, how each is set up, and what the paper says of it."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pbodl.models.spec import PAPER_PRIOR
+
+AS_PRINTED: dict[str, Any] = {
+    "linear": False, "pairs": "fields", "fm_variance": "paper", "prior": msgspec.to_builtins(PAPER_PRIOR), "adapt_prior": False
+}  # fmt: skip
+
+
+class Table1Entry(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    kind: str
+    model: dict[str, Any]  # the [model] table besides the kind
+    tuned: tuple[str, ...] | None  # keys that may be tuned; None: all that the kind has
+    published: tuple[float, float] | None  # AUC and log loss in the paper
+
+    @property
+    def label(self) -> str:
+        """A name for files."""
+        return self.name.lower().replace(" ", "-").replace("(", "").replace(")", "")
+
+
+# As published: what the paper fixes (priors, no linear term) stays; only what it leaves open is tuned.
+LEFT_OPEN = ("model.dim", "training.half_life")
+TABLE_1 = (
+    Table1Entry("AdPredictor", "adpredictor", {}, None, (0.7375, 0.4019)),
+    Table1Entry("FTRL", "ftrl", {}, None, (0.7357, 0.4030)),
+    Table1Entry("MatchBox", "matchbox", {}, None, (0.7426, 0.4001)),
+    Table1Entry("Sparse-MLP (paper)", "sparse-mlp", AS_PRINTED, LEFT_OPEN, (0.7489, 0.3987)),
+    Table1Entry("FM-MLP (paper)", "fm-mlp", AS_PRINTED, LEFT_OPEN, (0.7489, 0.3972)),
+    Table1Entry("FFM-MLP (paper)", "ffm-mlp", AS_PRINTED, LEFT_OPEN, (0.7498, 0.3981)),
+    Table1Entry("Sparse-MLP", "sparse-mlp", {}, None, None),
+    Table1Entry("FM-MLP", "fm-mlp", {}, None, None),
+    Table1Entry("FFM-MLP", "ffm-mlp", {}, None, None),
+)

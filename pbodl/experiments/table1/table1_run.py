@@ -1,0 +1,138 @@
+"""Table 1 of the paper by one command: online models on the same log, tuned alike, tested on the last day.
+
+The result is a folder. Every model's outcome is written as soon as it is there, so that a repeated command goes on where it was
+interrupted. A model's outcome is used again only if it was made from the same log with the same settings.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+
+from pbodl.data.log.log_reader import open_log
+from pbodl.experiments.outcomes import key_of, read_outcome, write_json
+from pbodl.experiments.paired import difference, resampled
+from pbodl.experiments.table1.entries import TABLE_1, Table1Entry
+from pbodl.experiments.table1.protocol import SplitLog, first_batches, run_model, survey
+from pbodl.experiments.table1.table1_report import write_table1
+from pbodl.training.config import Config, check_config, to_tables, with_changes
+from pbodl.training.display import bar
+from pbodl.training.tuning.tune import tune
+
+__all__ = ["table1"]
+REFERENCES = ("AdPredictor", "FTRL", "MatchBox")
+
+
+class Table1Settings(NamedTuple):
+    """How the experiment is run."""
+
+    test_days: int = 1
+    seeds: int = 3
+    tune_rows: int = 200_000
+    trials: int = 8
+
+
+def table1(
+    config: Config, paths: Sequence[str], out: Path, settings: Table1Settings, entries: Sequence[Table1Entry] = TABLE_1
+) -> dict[str, Any]:
+    """Run whatever is not done yet; write table1.md, table1.json and report.html; returns what is in table1.json."""
+    out.mkdir(parents=True, exist_ok=True)
+    with bar() as progress:
+        task = progress.add_task("reading the log", total=_rows(paths, config), text="")
+        log = survey(paths, config.schema, settings.test_days, lambda rows: progress.update(task, completed=rows))
+        results = []
+        for entry in entries:
+            chosen = _tuned(entry, config, log, out, settings, progress)
+            seeds = settings.seeds if "seed" in chosen.build().spec.__struct_fields__ else 1
+            runs = [_run(entry, chosen, seed, log, out, progress) for seed in range(seeds)]
+            about = {"name": entry.name, "kind": entry.kind, "published": entry.published, "chosen": _chosen(chosen)}
+            results.append({**about, "runs": runs})
+    _compare(results, out)
+    provenance = {
+        "version": version("pbodl"), "data": list(paths), "checksum": log.checksum, "rows": log.rows, "train_rows": log.train_rows,
+        **settings._asdict(),
+    }  # fmt: skip
+    table = {"provenance": provenance, "models": results}
+    write_json(out / "table1.json", table)
+    write_table1(out, table, config)
+    return table
+
+
+def _rows(paths: Sequence[str], config: Config) -> int | None:
+    with open_log(paths, config.schema) as reader:
+        return reader.rows_total
+
+
+def _tuned(entry: Table1Entry, config: Config, log: SplitLog, out: Path, settings: Table1Settings, progress: Any) -> Config:
+    """The entry's configuration after its share of tuning, on the first part of the training days."""
+    tables = {"schema": to_tables(config)["schema"], "model": {"kind": entry.kind, **entry.model}}
+    start = check_config(tables)
+    path = out / "tuning" / f"{entry.label}.json"
+    key = key_of(log._asdict(), to_tables(start), settings.tune_rows, settings.trials)
+    done = read_outcome(path, key)
+    if done is None:
+        batches = first_batches(start, log, settings.tune_rows)
+        total = settings.trials * sum(len(batch) for batch in batches)
+        task = progress.add_task(f"tune {entry.name}", total=total, text="")
+        trials = tune(start, batches, settings.trials, _watch(progress, task), entry.tuned)
+        progress.remove_task(task)
+        done = {"tables": to_tables(trials[0].config), "log_loss": trials[0].log_loss, "values": trials[0].values}
+        write_json(path, {"key": key, **done})
+    return check_config(_without_none(done["tables"]))
+
+
+def _watch(progress: Any, task: Any) -> Callable[[int, float], None]:
+    return lambda rows, best: progress.update(task, completed=rows, text=f"best log loss {best:.5f}")
+
+
+def _run(entry: Table1Entry, config: Config, seed: int, log: SplitLog, out: Path, progress: Any) -> dict[str, Any]:
+    """The outcome of one seed, from its file if it is there."""
+    if "seed" in config.build().spec.__struct_fields__:
+        config = check_config(_without_none(with_changes(to_tables(config), [f"model.seed={seed}"])))
+    name = f"{entry.label}-{seed}"
+    path = out / "models" / f"{name}.json"
+    key = key_of(log._asdict(), to_tables(config))
+    done = read_outcome(path, key)
+    if done is not None and (out / "models" / f"{name}.safetensors").exists():
+        return done
+    task = progress.add_task(f"{entry.name}, seed {seed}", total=log.rows, text="")
+    outcome = run_model(config, log, lambda rows, text: progress.update(task, completed=rows, text=text))
+    progress.remove_task(task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (out / "models" / f"{name}.safetensors").write_bytes(safetensors.numpy.save(outcome.arrays))
+    result = {"seed": seed, "file": name, **outcome.facts}
+    write_json(path, {"key": key, **result})
+    return result
+
+
+def _compare(results: list[dict[str, Any]], out: Path) -> None:
+    """Add each model's means over seeds, and its paired difference to the reference models (first seed against first seed)."""
+    first = [_predictions(out, result["runs"][0]["file"]) for result in results]
+    figures = resampled([each["predicted"] for each in first], first[0]["clicks"])
+    names = [result["name"] for result in results]
+    for place, result in enumerate(results):
+        result["auc"] = float(np.mean([run["test"]["auc"] for run in result["runs"]]))
+        result["log_loss"] = float(np.mean([run["test"]["log_loss"] for run in result["runs"]]))
+        result["against"] = {}
+        for reference in REFERENCES:
+            if reference in names and reference != result["name"]:
+                found = difference(figures, place, names.index(reference))
+                result["against"][reference] = {key: float(value) for key, value in found._asdict().items()}
+
+
+def _predictions(out: Path, name: str) -> dict[str, np.ndarray]:
+    return safetensors.numpy.load((out / "models" / f"{name}.safetensors").read_bytes())
+
+
+def _chosen(config: Config) -> dict[str, Any]:
+    return {"model": config.model, "half_life": config.training.half_life}
+
+
+def _without_none(value: Any) -> Any:
+    """Plain data without the keys that hold nothing: TOML, and so the configuration, knows no None."""
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return [_without_none(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,94 @@
+"""Prior variances from the data (empirical Bayes, beyond the paper): what the rows of a field say of their prior, and its exchange.
+
+Letters: a weight has the posterior N(m, v), made of its prior N(0, v₀), of its draw δ (erratum E7: it started at mean δ) and of
+what the likelihood said:  1/v = 1/v₀ + λ,  m/v = δ/v₀ + η.
+    γ = 1 - v/v₀                   how much of the weight the data have determined, 0 to 1
+    w = m - δ v/v₀ = v η           its mean without the draw
+The prior variance under which the weights are likeliest satisfies v₀ = Σ w²/Σ γ (MacKay 1992). Unlike the mean of m² + v, to which
+it is equal there, this does not creep where most rows were seen a few times and know next to nothing.
+
+Exchanging v₀ for v₁ leaves λ and η as they are, so it is exact for Gaussian weights:
+    1/v' = 1/v + 1/v₁ - 1/v₀       m'/v' = m/v + δ (1/v₁ - 1/v₀)
+Decay (PBODL eq. 28) takes a share of λ away, so it makes no difference which of the two comes first.
+erratum E6: λ can be negative; a weight keeps LEAST_SHARE of the new prior's precision.
+"""
+
+import numpy as np
+
+from pbodl._jit import inlined, jit, kernel
+from pbodl.kernels.adf import LARGEST, SMALLEST
+from pbodl.kernels.layers.embedding import draw_of, stirred_dimensions
+from pbodl.kernels.message_algebra import LEAST_SHARE
+from pbodl.kernels.normal import ZERO
+
+
+@inlined
+def exchanged(m, v, draw, change, least):
+    """N(m, v) with another prior, change = 1/v₁ - 1/v₀, of precision `least` at least; as it was where it would not stay finite.
+
+    With one division for both: v' = v/(1 + v change), m' = (m + δ v change)/(1 + v change).
+    """
+    shift = np.float64(v) * change
+    scale = 1.0 / max(1.0 + shift, v * least)
+    m_new, v_new = (m + draw * shift) * scale, v * scale
+    good = (abs(m_new) < LARGEST) & (v_new > SMALLEST) & (v_new < LARGEST)
+    # Left alone as a shift of nothing, not by a choice between old and new: of that the compiler makes a masked store, a slow one.
+    shift, scale = (shift, scale) if good else (0.0, 1.0)
+    return np.float32((m + draw * shift) * scale), np.float32(v * scale)
+
+
+@kernel
+def draws_of(key, stirred, scale, draws):
+    """A row's draws, all dimensions, times `scale`. MODIFIES: draws."""
+    for d in range(len(stirred)):
+        draws[d] = scale * draw_of(key, stirred[d])
+
+
+@kernel
+def add_evidence(m, v, draws, precision, squares, determined):
+    """Add w² and γ of a row's weights. MODIFIES: squares, determined."""
+    for d in range(len(draws)):
+        share = v[d] * precision[d]
+        w = m[d] - draws[d] * share
+        squares[d] += w * w
+        determined[d] += 1.0 - share
+
+
+@kernel
+def exchange_row(m, v, draws, change, least):
+    """Exchange the prior of a row's weights. MODIFIES: m, v."""
+    for d in range(len(draws)):
+        m[d], v[d] = exchanged(m[d], v[d], draws[d], change[d], least[d])
+
+
+@jit
+def field_evidence(rows, keys, fields, prior, squares, determined):
+    """Sums of w² and of γ over each field's rows, one for every column, the linear weight's last. MODIFIES: squares, determined."""
+    width = rows.mean.shape[1]
+    stirred, draws = stirred_dimensions(prior.seed, width), np.empty(width, np.float32)
+    precision, linear_precision = 1.0 / prior.variance.astype(np.float64), 1.0 / prior.linear_variance.astype(np.float64)
+    for r in range(len(keys)):
+        field = fields[r]
+        draws_of(keys[r], stirred, prior.initial_scale, draws)
+        add_evidence(rows.mean[r], rows.variance[r], draws, precision[field], squares[field], determined[field])
+        if len(rows.linear_mean) > 0:
+            squares[field, width] += np.float64(rows.linear_mean[r, 0]) ** 2
+            determined[field, width] += 1.0 - rows.linear_variance[r, 0] * linear_precision[field]
+
+
+@jit
+def exchange_priors(rows, keys, fields, old, new):
+    """Exchange the prior of every row. MODIFIES: rows."""
+    width = rows.mean.shape[1]
+    stirred, draws = stirred_dimensions(old.seed, width), np.empty(width, np.float32)
+    change = 1.0 / new.variance.astype(np.float64) - 1.0 / old.variance.astype(np.float64)
+    linear_change = 1.0 / new.linear_variance.astype(np.float64) - 1.0 / old.linear_variance.astype(np.float64)
+    least, linear_least = LEAST_SHARE / new.variance.astype(np.float64), LEAST_SHARE / new.linear_variance.astype(np.float64)
+    for r in range(len(keys)):
+        field = fields[r]
+        draws_of(keys[r], stirred, old.initial_scale, draws)
+        exchange_row(rows.mean[r], rows.variance[r], draws, change[field], least[field])
+        if len(rows.linear_mean) > 0:
+            rows.linear_mean[r, 0], rows.linear_variance[r, 0] = exchanged(
+                rows.linear_mean[r, 0], rows.linear_variance[r, 0], ZERO, linear_change[field], linear_least[field]
+            )

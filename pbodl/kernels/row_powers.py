@@ -1,0 +1,88 @@
+"""Learning a minibatch while other workers learn theirs: each row's likelihood to a power of its own.
+
+A worker that knows that others are correcting the same residual through the same row learns as if it had seen their evidence
+too: the likelihood to a power C ≥ 1 for that row, of which it then sends only its share (`parallel.merge`). With all powers 1 this
+is `network.learn_batch`; the dense weights are learned as there in any case.
+"""
+
+import numpy as np
+
+from pbodl._jit import inlined, jit
+from pbodl.kernels.adf import adf_update
+from pbodl.kernels.layers.embedding import embedding_forward
+from pbodl.kernels.layers.probit import probit_backward
+from pbodl.kernels.layers.relu import NEGLIGIBLE
+from pbodl.kernels.network import (
+    REJECTED_DENSE,
+    dense_layers_backward,
+    dense_layers_forward,
+    flat,
+    make_scratch,
+    most_features,
+    operation_backward,
+    operation_forward,
+)
+from pbodl.kernels.normal import ONE, ZERO
+
+
+@inlined
+def joint_scale(rows, row_powers, features, sample, dm_x, dm, v):
+    """(1 + v)/(1 + v + Σ (C-1) v_w g²), g = ∂m_z/∂m_w, v the predictive variance: the step of a Gaussian likelihood, taken jointly.
+
+    Without it many rows with large powers would together overshoot the sample that they learn.
+    """
+    m_w, v_w, v_l = rows.mean, rows.variance, rows.linear_variance
+    first, last = features.indptr[sample], features.indptr[sample + 1]
+    extra, scale = ZERO, ZERO
+    if abs(dm) > NEGLIGIBLE:
+        scale = ONE / (dm * dm)
+    for j in range(last - first):
+        r, x = features.rows[first + j], features.values[first + j]
+        spread = ZERO
+        for d in range(m_w.shape[1]):
+            spread += v_w[r, d] * dm_x[j, d] * dm_x[j, d]
+        spread *= scale
+        if len(v_l) > 0:
+            spread += v_l[r, 0]
+        extra += (row_powers[r] - ONE) * x * x * spread
+    return (ONE + v) / (ONE + v + extra)
+
+
+@inlined
+def embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm_linear, dv_linear, power, cap, rejected):
+    """Update the rows of a sample's features, each to its own power. MODIFIES: rows, rejected[0] and rejected[1]."""
+    m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
+    first, last = features.indptr[sample], features.indptr[sample + 1]
+    bad, bad_linear = ZERO, ZERO
+    for j in range(last - first):
+        r, x = features.rows[first + j], features.values[first + j]
+        x2, own = x * x, power * row_powers[r]
+        for d in range(m_w.shape[1]):
+            m_w[r, d], v_w[r, d], no = adf_update(m_w[r, d], v_w[r, d], x * dm_x[j, d], x2 * dv_x[j, d], own, cap)
+            bad += no
+        if len(m_l) > 0:
+            m_l[r, 0], v_l[r, 0], no = adf_update(m_l[r, 0], v_l[r, 0], x * dm_linear, x2 * dv_linear, own, cap)
+            bad_linear += no
+        rows.count[r] += np.uint32(1)
+    rejected[0] += int(bad)
+    rejected[1] += int(bad_linear)
+
+
+@jit
+def learn_to_powers(row_powers, rows, dense, shape, features, clicks, powers, cap, mean, variance, rejected):
+    """`learn_batch` without decay, row r to the power row_powers[r]. MODIFIES: rows, dense, mean, variance, rejected."""
+    w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
+    m_x, v_x = flat(w.m_x), flat(w.v_x)
+    dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
+    for sample in range(len(clicks)):
+        m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
+        operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
+        m_top, v_top = dense_layers_forward(dense, shape, w)
+        m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
+        mean[sample], variance[sample] = m, v
+        dm64, dv64 = probit_backward(m, v, 1.0 if clicks[sample] > ZERO else -1.0)
+        dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
+        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
+        operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
+        power *= joint_scale(rows, row_powers, features, sample, dm_x, dm, np.float32(v))
+        embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm, dv, power, cap, rejected)

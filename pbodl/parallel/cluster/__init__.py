@@ -1,0 +1,1 @@
+"""Many processes train one model: shards hold the weights, workers learn minibatches, a coordinator deals them out."""

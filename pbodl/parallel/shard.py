@@ -1,0 +1,205 @@
+"""The parameter server (PBODL Alg. 2): one shard of the weights, which workers pull, and into which it multiplies their messages.
+
+A shard holds the rows of the keys that hash to it; shard 0 also the dense weights, and what is counted once. Its arrays are those
+of an ordinary model, so that a server of one shard *is* a model: it predicts, saves and evicts as one.
+
+Exactly once: the ledger has the last sequence number of every source, and lies in the same state as the weights. A message that was
+applied before is dropped and counted; one that comes before its predecessor is refused, since the predecessor would be lost.
+
+Decay (PBODL eq. 28) is the shard's: if every worker decayed its copy, the messages would take precision away once per worker. The
+prior follows the stream (`models.adaptation`) by the evidence of all shards together, since none has all rows of a field: who leads
+them adds it up, and sends what they are to take as a message, which is applied once as all others. Workers pull the prior.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.errors import InputError
+from pbodl.kernels.layers.embedding import initialise_rows
+from pbodl.kernels.message_algebra import CAUTIOUS, TRUSTING, Guard, product
+from pbodl.models.adaptation import evidence, exchange, move_centres, row_prior
+from pbodl.models.contract import State
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.eviction import make_room, sweep
+from pbodl.parallel.message import Message
+from pbodl.parallel.weights import Weights, forget, from_vector, moments_of, put, sums_of, take, to_vector
+
+SMOOTHING = 0.1  # weight of the newest message in the running predictive variance
+STATE = ("server.ledger", "server.counters", "server.figures")
+
+
+class Pulled(NamedTuple):
+    """What a worker gets: copies, as they stand; `last_seen` and `clock` say how far they have yet to decay."""
+
+    places: NDArray[np.int64]  # which of the keys asked for have rows; the others are their prior
+    weights: Weights  # of those; the shared part from shard 0 alone
+    counts: NDArray[np.uint32]  # how many samples each of those rows was learned from
+    rows_learned: int
+    clock: float
+    predictive_variance: float  # of z_L, a running mean over the messages; 0 before the first
+    version: int  # messages applied so far
+
+
+class ShardEntry(msgspec.Struct):
+    """The ledger's line for one source."""
+
+    sequence: int = 0  # of the last message applied
+    rows: int = 0
+    precision: float = 0.0  # added in all
+    repeats: int = 0  # messages dropped, having been applied before; those since the last snapshot are forgotten in a restart
+
+
+class Shard:
+    """One shard of the parameter server, over the arrays of `model`, which must hold no rows of other shards."""
+
+    def __init__(self, model: DeepProbit, number: int = 0) -> None:
+        self.model, self.number = model, number
+        self.ledger: dict[str, ShardEntry] = {}
+        self.version = 0
+        self.guarded = 0  # weights that the product's guard touched
+        self.predictive_variance = 0.0
+
+    def pull(self, keys: NDArray[np.uint64]) -> Pulled:
+        """The weights of these keys, and the shared part; changes nothing, and makes no rows for unseen keys."""
+        model = self.model
+        rows = model.table.find(keys)
+        places = np.flatnonzero(rows >= 0)
+        at = rows[places]
+        weights = take(model, at, shared=self.number == 0)
+        return Pulled(
+            places, weights, model.table.count[at], model.rows_learned, model.clock, self.predictive_variance, self.version
+        )
+
+    def push(self, message: Message) -> bool:
+        """Apply a message, once: False says that it had been applied before, and was dropped.
+
+        In exact arithmetic prior times message *is* the worker's posterior, but rounding would change its last bits. So a lone
+        worker sends the posterior along, and if nobody else has pushed since it pulled, that is what is stored: one worker
+        then trains the very model, bit for bit, that no cluster at all would have.
+        """
+        entry = self.ledger.get(message.source, ShardEntry())
+        if self.has(message):
+            entry.repeats += 1
+            return False
+        self.check(message)
+        model, before = self.model, self.model.clock
+        if not model.rows_learned:
+            before = model.dense.last_seen[0] = message.clock
+        model.clock = max(before, message.clock)
+        if message.prior is not None:
+            exchange(model, row_prior(model.spec, message.prior[:, :-1], message.prior[:, -1]))
+            move_centres(model)
+        elif message.posterior is not None and message.version == self.version:
+            at = self._rows_of(message)
+            put(message.posterior, model, at)
+            model.table.count[at] += message.counts.astype(np.uint32)
+        else:
+            self._multiply(message)
+        self._bound(before)
+        self._note(message, entry)
+        return True
+
+    def evidence(self) -> NDArray[np.float64]:
+        """What this shard's rows say about the prior; that of all shards adds up."""
+        return evidence(self.model)
+
+    def has(self, message: Message) -> bool:
+        """Whether the message was applied before."""
+        return message.sequence <= self.ledger.get(message.source, ShardEntry()).sequence
+
+    def check(self, message: Message) -> None:
+        """Refuse a new message that does not follow the last of its source, or that is of another model."""
+        name, last = f"message {message.sequence} of {message.source!r}", self.ledger.get(message.source, ShardEntry()).sequence
+        if message.sequence != last + 1:
+            raise InputError(f"{name} came when {last} was the last one applied; push those between them first")
+        width = self.model.table.column("mean").shape[1] + int(self.model.spec.linear)
+        if message.precision_delta.shape != (len(message.keys), width):
+            raise InputError(
+                f"{name} has deltas of shape {message.precision_delta.shape} for {len(message.keys)} keys, and this model has "
+                f"{width} weights a row; give the worker the configuration of the server"
+            )
+
+    def _multiply(self, message: Message) -> None:
+        """Prior times message (PBODL eq. 26), after the decay up to now."""
+        model, table, prior = self.model, self.model.table, self.model.row_prior
+        # A message that takes another back has nothing to take from a row that is gone, and from the others all that it gave.
+        at, guard = (self._rows_of(message), CAUTIOUS) if message.rows >= 0 else (table.find(message.keys), TRUSTING)
+        here = at >= 0
+        forget(model, at[here], model.clock)
+        rows = model.rows()
+        deltas = message.precision_delta, message.precision_mean_delta
+        self.guarded += product(rows.mean, rows.variance, at, prior.variance[message.fields], guard, 0, *deltas)
+        if model.spec.linear:
+            linear, dim = (rows.linear_mean, rows.linear_variance), rows.mean.shape[1]
+            self.guarded += product(*linear, at, prior.linear_variance[message.fields, None], guard, dim, *deltas)
+        count = table.count[at[here]].astype(np.int64) + message.counts[here]
+        # Not 0, if all was taken back: to the kernels a row of count 0 is new, and what is new does not decay.
+        table.count[at[here]] = np.maximum(count, 1)
+        if len(message.dense_precision_delta):
+            self._multiply_dense(message, guard)
+            model.dense.total[:] += message.total
+        if message.scale.any():
+            model.scale.moments = moments_of(sums_of(model.scale.moments) + message.scale)
+
+    def _multiply_dense(self, message: Message, guard: Guard) -> None:
+        dense, sizes = self.model.dense, self.model.shape.sizes
+        mean, variance = to_vector(dense.mean, sizes)[None], to_vector(dense.variance, sizes)[None]
+        deltas = message.dense_precision_delta[None], message.dense_precision_mean_delta[None]
+        prior = np.full_like(variance, dense.prior_variance)
+        self.guarded += product(mean, variance, np.zeros(1, np.int32), prior, guard, 0, *deltas)
+        from_vector(mean[0], sizes, dense.mean)
+        from_vector(variance[0], sizes, dense.variance)
+
+    def _rows_of(self, message: Message) -> NDArray[np.int32]:
+        """The table's rows of the message's keys; unseen ones start at their prior."""
+        table = self.model.table
+        old_size = table.size
+        at = table.insert(message.keys)
+        new = at >= old_size
+        table.field[at[new]] = message.fields[new]
+        table.last_seen[at[new]] = message.clock
+        with np.errstate(over="ignore"):
+            initialise_rows(self.model.rows(), table.keys[old_size:], table.field[old_size:], old_size, self.model.row_prior)
+        return at
+
+    def _bound(self, before: float) -> None:
+        """Drop rows past their time to live, and what is too much for the capacity."""
+        model, capacity = self.model, self.model.table.capacity
+        sweep(model.table, before, np.array([model.clock]))
+        while capacity is not None and model.table.size > capacity:
+            make_room(model, model.clock)
+
+    def _note(self, message: Message, entry: ShardEntry) -> None:
+        self.model.rows_learned += message.rows
+        self.model.rejected += message.rejected
+        if np.isfinite(message.variance):
+            weight = SMOOTHING if self.predictive_variance else 1.0
+            self.predictive_variance += weight * (message.variance - self.predictive_variance)
+        self.version += 1
+        entry.sequence, entry.rows = message.sequence, entry.rows + message.rows
+        entry.precision += message.precision
+        self.ledger[message.source] = entry
+
+    def state(self) -> State:
+        """The model's state with the ledger inside: the weights and what they were made of, of one moment."""
+        ledger = np.frombuffer(msgspec.json.encode(self.ledger), np.uint8)
+        counters, figures = np.array([self.version, self.guarded]), np.array([self.predictive_variance])
+        return self.model.state() | dict(zip(STATE, (ledger, counters, figures), strict=True))
+
+    def load_state(self, state: Mapping[str, NDArray]) -> None:
+        """Become the shard whose `state()` this is."""
+        for name in STATE:
+            if name not in state:
+                raise InputError(f"the state has no {name!r}: it is that of a model, not of a server's shard")
+        try:
+            ledger = msgspec.json.decode(np.asarray(state["server.ledger"]).tobytes(), type=dict[str, ShardEntry])
+        except msgspec.MsgspecError as error:
+            raise InputError(f"the state's ledger is damaged: {error}") from error
+        self.model.load_state({name: array for name, array in state.items() if name not in STATE})
+        self.ledger = ledger
+        self.version, self.guarded = (int(n) for n in state["server.counters"])
+        self.predictive_variance = float(state["server.figures"][0])

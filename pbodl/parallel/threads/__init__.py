@@ -1,0 +1,1 @@
+"""Several threads of one process train one model."""

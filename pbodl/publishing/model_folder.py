@@ -1,0 +1,171 @@
+"""A model folder: where a trainer publishes, and a server follows. A local path, or an address such as s3://bucket/models/live.
+
+    000000000042.full    the whole state after version 42
+    000000000043.delta   what changed from version 42 to 43
+    000000000044.delta   ...
+
+A file is one publication: a manifest (format, version, parent, lineage, kind, schema, spec, counters, when), the arrays in the
+safetensors format, and before them a checksum of both. It appears whole or not at all: locally it is written beside, synced and
+renamed, and object stores work like that. Nothing is ever unpickled.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import safetensors.numpy
+from numpy.typing import NDArray
+from pyarrow import fs
+
+from pbodl.data.schema import Schema
+from pbodl.errors import InputError
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.snapshot import sync_folder, write_synced
+from pbodl.models.spec import DeepSpec
+
+FORMAT = 1
+MAGIC = b"PBODLpub"
+HEAD = struct.Struct("<8s16sQ")  # magic, checksum of all that follows it, length of the manifest
+FULL, DELTA = "full", "delta"
+TYPES = {"F32": "<f4", "F64": "<f8", "U64": "<u8", "I64": "<i8", "U32": "<u4", "I32": "<i4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
+
+
+class FolderEntry(NamedTuple):
+    """A file of the folder."""
+
+    version: int
+    kind: str  # "full" or "delta"
+
+    @property
+    def name(self) -> str:
+        return f"{self.version:012d}.{self.kind}"
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a publication says of itself."""
+
+    format: int
+    version: int
+    parent: int | None  # the version that a delta changes
+    lineage: str  # of the publisher: a delta follows publications of its own lineage alone
+    kind: str
+    schema: Schema
+    spec: DeepSpec
+    counters: dict[str, int]
+    published_at: float  # seconds since 1970
+    facts: dict[str, Any]
+
+
+class Publication(NamedTuple):
+    """A file that was read and checked."""
+
+    manifest: Manifest
+    arrays: dict[str, NDArray]
+
+
+class ModelFolder:
+    """The publications of a model."""
+
+    def __init__(self, location: str | os.PathLike) -> None:
+        self.location = os.fspath(location)
+        if "://" in self.location:
+            try:
+                self._files, self._root = fs.FileSystem.from_uri(self.location)
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(f"the address {self.location!r} is not understood: {error}") from error
+        else:
+            self._files, self._root = fs.LocalFileSystem(), os.path.abspath(self.location)
+
+    def entries(self) -> list[FolderEntry]:
+        """What there is, oldest first; of one version the delta first."""
+        found = self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
+        names = [re.fullmatch(rf"(\d+)\.({FULL}|{DELTA})", info.base_name) for info in found if info.type == fs.FileType.File]
+        return sorted(FolderEntry(int(name[1]), name[2]) for name in names if name is not None)
+
+    def has(self, entry: FolderEntry) -> bool:
+        return self._files.get_file_info(self._path(entry)).type == fs.FileType.File
+
+    def write(
+        self, entry: FolderEntry, lineage: str, model: DeepProbit, state: Mapping[str, NDArray], facts: Mapping[str, Any]
+    ) -> int:
+        """Publish a state or a delta of a model; returns the bytes written."""
+        parent = entry.version - 1 if entry.kind == DELTA else None
+        manifest = Manifest(
+            FORMAT, entry.version, parent, lineage, model.kind, model.schema, model.spec, model.metrics(), time.time(), dict(facts)
+        )
+        text = msgspec.json.encode(manifest)
+        text += b" " * (-len(text) % 8)
+        payload = safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in state.items()})
+        digest = hashlib.blake2b(text, digest_size=16)
+        digest.update(payload)
+        self._put(entry, HEAD.pack(MAGIC, digest.digest(), len(text)), text, payload)
+        return HEAD.size + len(text) + len(payload)
+
+    def _put(self, entry: FolderEntry, *pieces: bytes) -> None:
+        self._files.create_dir(self._root, recursive=True)
+        if isinstance(self._files, fs.LocalFileSystem):
+            beside = Path(self._root, f".writing-{entry.name}")
+            write_synced(beside, *pieces)
+            beside.rename(self._path(entry))
+            sync_folder(beside.parent)
+        else:
+            with self._files.open_output_stream(self._path(entry)) as stream:
+                for piece in pieces:
+                    stream.write(piece)
+
+    def read(self, entry: FolderEntry) -> Publication:
+        """A publication, checked; InputError if it is damaged or missing."""
+        try:
+            # Read, not mapped: a file that somebody cuts short would end the process that maps it.
+            with self._files.open_input_file(self._path(entry)) as file:
+                return _parse(memoryview(file.read_buffer()), entry)
+        except InputError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, struct.error, pa.ArrowException) as error:
+            raise InputError(f"it is damaged or missing ({type(error).__name__}: {error})") from error
+
+    def remove(self, entry: FolderEntry) -> None:
+        with contextlib.suppress(OSError):
+            self._files.delete_file(self._path(entry))
+
+    def _path(self, entry: FolderEntry) -> str:
+        return f"{self._root}/{entry.name}"
+
+
+def _parse(content: memoryview, entry: FolderEntry) -> Publication:
+    magic, digest, length = HEAD.unpack_from(content)
+    if magic != MAGIC:
+        raise InputError("it is no publication of a model")
+    body = content[HEAD.size :]
+    if hashlib.blake2b(body, digest_size=16).digest() != digest:
+        raise InputError("it does not match its checksum; it was damaged or changed")
+    told = json.loads(bytes(body[:length]))
+    if told["format"] > FORMAT:
+        raise InputError(f"its format is {told['format']}, and this release reads up to {FORMAT}: upgrade pbodl")
+    manifest = msgspec.convert(told, Manifest)
+    if manifest.version != entry.version or (manifest.parent is not None) != (entry.kind == DELTA):
+        raise InputError(f"it holds version {manifest.version}, another than its name says")
+    return Publication(manifest, _arrays(body[length:]))
+
+
+def _arrays(payload: memoryview) -> dict[str, NDArray]:
+    """The arrays of a safetensors payload, as views on it."""
+    (length,) = struct.unpack_from("<Q", payload)
+    told = json.loads(bytes(payload[8 : 8 + length]))
+    told.pop("__metadata__", None)
+    data = payload[8 + length :]
+    arrays = {}
+    for name, about in told.items():
+        first, last = about["data_offsets"]
+        arrays[name] = np.frombuffer(data[first:last], TYPES[about["dtype"]]).reshape(about["shape"])
+    return arrays

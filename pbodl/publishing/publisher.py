@@ -1,0 +1,97 @@
+"""Publishing: a trainer writes what it has learned to a model folder, a delta every few seconds, a full snapshot now and then.
+
+Servers follow the deltas; a full snapshot is for those that start, or lost one. Deltas since a full snapshot add up to the
+trainer's state, bit for bit.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pbodl.errors import InputError
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.publishing.delta import changes, mark, moved
+from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder
+
+EVERY = 2.0
+FULL_EVERY = 300.0
+KEPT = 2  # full snapshots that stay, with the deltas since the older one: a slow server may still be reading
+
+
+class Publisher:
+    """Publishes a model to a folder, a local path or an address such as s3://bucket/models/live.
+
+    model       the model, which goes on learning
+    folder      where to publish; versions go on from what is there
+    every       seconds between publications of `publish_when_due`
+    full_every  seconds between full snapshots; one also comes when the deltas since the last are as large, or rows were dropped
+
+    >>> import pbodl, tempfile
+    >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
+    >>> model = pbodl.FMMLP(schema, dim=2, hidden=())
+    >>> _ = model.learn([{"ad": n, "click": 0} for n in range(100)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     publisher = Publisher(model, folder)
+    ...     first = publisher.publish()
+    ...     _ = model.learn([{"ad": "a", "click": 1}])
+    ...     first, publisher.publish(), sorted(os.listdir(folder))
+    (1, 2, ['000000000001.full', '000000000002.delta'])
+    """
+
+    def __init__(
+        self, model: DeepProbit, folder: str | os.PathLike, *, every: float = EVERY, full_every: float = FULL_EVERY
+    ) -> None:
+        if not isinstance(model, DeepProbit):
+            raise InputError(f"a {type(model).__name__} cannot be published; publish one of the deep probit models, such as FMMLP")
+        self.model, self.folder = model, ModelFolder(folder)
+        self.every, self.full_every = every, full_every
+        self.version = max((entry.version for entry in self.folder.entries()), default=0)
+        self._lineage = secrets.token_hex(8)
+        self._mark = mark(model)
+        self._full_bytes = self._delta_bytes = 0
+        self._published_at = self._full_at = float("-inf")
+
+    def publish(self, facts: Mapping[str, Any] | None = None, full: bool = False) -> int:
+        """Publish what was learned since the last time, if anything was; returns the version that the folder holds now.
+
+        facts  what else to say of this moment, plain data for the manifest
+        full   write a full snapshot in any case: after something else than learning changed the model
+        """
+        first = self._full_bytes == 0
+        self._published_at = time.monotonic()
+        if self.model.rows_learned == self._mark.rows_learned and not first and not full:
+            return self.version
+        version = self.version + 1
+        follows = not first and not full and not moved(self.model, self._mark)
+        if follows:
+            delta = changes(self.model, self._mark)
+            self._delta_bytes += self.folder.write(FolderEntry(version, DELTA), self._lineage, self.model, delta, facts or {})
+            # From here on servers may have it: should the full snapshot fail, the next delta must start here.
+            self.version, self._mark = version, mark(self.model)
+        due = self._published_at - self._full_at >= self.full_every or self._delta_bytes >= self._full_bytes
+        if not follows or due:
+            self._full_bytes = self.folder.write(
+                FolderEntry(version, FULL), self._lineage, self.model, self.model.state(), facts or {}
+            )
+            self._delta_bytes, self._full_at = 0, self._published_at
+            self.version, self._mark = version, mark(self.model)
+        self._remove_old()
+        return version
+
+    def publish_when_due(self, facts: Mapping[str, Any] | None = None) -> int | None:
+        """`publisher`, if the last time is long enough ago."""
+        return self.publish(facts) if self.is_due else None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last time is long enough ago."""
+        return time.monotonic() - self._published_at >= self.every
+
+    def _remove_old(self) -> None:
+        entries = self.folder.entries()
+        fulls = [entry.version for entry in entries if entry.kind == FULL]
+        for entry in entries:
+            if len(fulls) >= KEPT and entry.version < fulls[-KEPT]:
+                self.folder.remove(entry)

@@ -1,0 +1,102 @@
+"""What the dashboard shows of a model's features: the most uncertain ones, and what is common in each field.
+
+Read from a served version without copying its rows, in steps that let other threads answer requests meanwhile.
+"""
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.schema import Field
+from pbodl.errors import InputError
+from pbodl.serving.follower import Version
+from pbodl.serving.scoring.packed_rows import COLUMN, unpack
+from pbodl.training.inspect.feature_names import MISSING, look_up
+
+UNCERTAIN = 10  # features told
+FREQUENT = 12  # values of a field suggested
+LEAST = 20  # times that a feature must have come by: of those that came once, nobody can know much
+
+
+class UncertainFeature(msgspec.Struct):
+    """`value` is None where the run does not keep names; `key` is the feature's hash."""
+
+    field: str
+    value: str | None
+    key: str
+    count: int
+    variance_left: float
+
+
+class FieldFeatures(msgspec.Struct):
+    """How many features of a field there are, what is left of their variance on average, and its most frequent values."""
+
+    field: str
+    features: int
+    variance_left: float | None
+    frequent: list[str]
+
+
+class FeaturesAnswer(msgspec.Struct):
+    model: int
+    features: int
+    uncertain: list[UncertainFeature]
+    fields: list[FieldFeatures]
+
+
+def features(version: Version, run: str | None) -> FeaturesAnswer:
+    """The features of a version; `run` is the folder in which their names may be."""
+    table, schema = version.table, version.model.schema
+    left, counts, keys = variance_left(version), table.count, table.keys
+    seen = np.flatnonzero(counts >= LEAST)
+    # To three digits: of features that are equally unknown, the frequent ones are of more interest.
+    uncertain = seen[np.lexsort((-counts[seen].astype(np.int64), -left[seen].round(3)))[:UNCERTAIN]]
+    by_field = [np.flatnonzero(table.field == place) for place in range(len(schema.fields))]
+    frequent = [_most(rows, counts) for rows in by_field]
+    names = _names(run, keys[np.concatenate([uncertain, *frequent])])
+    lines = [
+        UncertainFeature(schema.fields[table.field[row]].name, names.get(key), f"{key:016x}", int(counts[row]), float(left[row]))
+        for row, key in zip(uncertain.tolist(), keys[uncertain].tolist(), strict=True)
+    ]
+    fields = [
+        FieldFeatures(
+            field.name,
+            len(rows),
+            float(left[rows].mean()) if len(rows) else None,
+            _values(field, [names.get(key) for key in keys[often].tolist()]),
+        )
+        for field, rows, often in zip(schema.fields, by_field, frequent, strict=True)
+    ]
+    return FeaturesAnswer(version.number, table.size, lines, fields)
+
+
+def variance_left(version: Version) -> NDArray[np.float64]:
+    """What is left of each feature's prior variance, the mean over its weights, after forgetting: 1 knows nothing, 0 everything."""
+    table, model = version.table, version.model
+    columns, prior, fields = unpack(table.column(COLUMN), table.layout), model.row_prior, table.field
+    kept = np.ones((table.size, 1))
+    if model.forgetting.half_life:
+        kept = 2.0 ** (-np.maximum(model.clock - table.last_seen, 0.0) / model.forgetting.half_life)[:, None]
+    parts = [columns["variance"] / prior.variance[fields]]
+    if table.layout.linear:
+        parts.append(columns["linear_variance"] / prior.linear_variance[fields, None])
+    # In precisions: 1/left' = 1 + kept (1/left - 1).
+    total = sum((part / (kept + (1.0 - kept) * part)).sum(axis=1) for part in parts)
+    return total / sum(part.shape[1] for part in parts)
+
+
+def _most(rows: NDArray[np.int64], counts: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The most frequent of some rows, in order."""
+    return rows[np.argsort(-counts[rows].astype(np.int64), kind="stable")[:FREQUENT]]
+
+
+def _values(field: Field, names: list[str | None]) -> list[str]:
+    """Those of a field's names that are values to ask for: not what stands for a missing one, or for a range of numbers."""
+    return [] if field.kind == "number" else [name for name in names if name is not None and name != MISSING]
+
+
+def _names(run: str | None, keys: NDArray[np.uint64]) -> dict[int, str]:
+    try:
+        return {} if run is None or "://" in run else look_up(run, keys)
+    except InputError:
+        return {}  # a dashboard without names is better than none

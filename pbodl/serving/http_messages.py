@@ -1,0 +1,217 @@
+"""What goes over the wire: requests and answers as typed structures, made from a model's schema, in JSON or msgpack.
+
+The same structures make the OpenAPI document, so that it cannot say anything else than the code does.
+"""
+
+import contextlib
+import functools
+import re
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import orjson
+from msgspec import Meta
+
+from pbodl.data.numbers import LARGEST
+from pbodl.data.schema import Field, Schema, nearest
+from pbodl.serving.scoring.body_scan import Scanner
+from pbodl.serving.scoring.predictor import Scores
+from pbodl.serving.scoring.request_encoding import OWN_GROUP, Encoded, encoder_of
+
+JSON = "application/json"
+MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
+LATEST = 1e11  # seconds: times beyond are slips of the unit
+
+Value = str | int | float | bool | None
+# To JSON Schema 7.0 is a whole number; both kinds hold them up to here.
+LARGEST_SEED = 2**53 - 1
+Seed = Annotated[int, Meta(ge=0, le=LARGEST_SEED)] | Annotated[float, Meta(ge=0, le=LARGEST_SEED, multiple_of=1)]
+Width = Annotated[float, Meta(ge=0.0, le=100.0)]
+Explore = Literal["none", "thompson", "ucb"]
+
+
+class RequestError(Exception):
+    """A request that cannot be answered, as the client is told."""
+
+    def __init__(
+        self, status: int, code: str, message: str, field: str | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.field, self.headers = status, code, message, field, headers or {}
+
+    def body(self) -> bytes:
+        return orjson.dumps({"error": {"code": self.code, "message": self.message, "field": self.field}})
+
+
+class Problem(msgspec.Struct):
+    code: str
+    message: str
+    field: str | None
+
+
+class ErrorAnswer(msgspec.Struct):
+    error: Problem
+
+
+class ScoreAnswer(msgspec.Struct, omit_defaults=True):
+    """`ctr` and `std` of each candidate, in the order of the request; with `detail` the latent `mean` and `variance`."""
+
+    model: int
+    ctr: list[float]
+    std: list[float]
+    mean: list[float] | None = None
+    variance: list[float] | None = None
+
+
+class ModelAnswer(msgspec.Struct):
+    version: int
+    age: float
+    published_at: float
+    loaded_at: float
+    kind: str
+    rows_learned: int
+    features: int
+    counters: dict[str, int]
+    schema: dict[str, Any]
+    spec: dict[str, Any]
+
+
+class Health(msgspec.Struct):
+    status: str
+
+
+class Parsed(NamedTuple):
+    """A request, ready to be encoded."""
+
+    shared: dict[str, Any]
+    own: list[tuple] | Encoded  # a candidate's values, in the schema's order, or already their keys
+    explore: str
+    seed: int | None
+    c: float
+    detail: bool
+
+    @property
+    def candidates(self) -> int:
+        return len(self.own.keys if isinstance(self.own, Encoded) else self.own)
+
+
+class Wire:
+    """Reads the requests of one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        given = [field for field in schema.fields if field.derive is None]
+        self._user = [field.name for field in given if field.group == "user"]
+        self._own = [field.name for field in given if field.group == OWN_GROUP]
+        # Fields of other groups describe the impression as the context does.
+        self._context = [field.name for field in given if field.group not in ("user", OWN_GROUP)]
+        types = {field.name: _type(field) for field in given}
+        if schema.time is not None:
+            self._context.append(schema.time)
+            types[schema.time] = _time_type(schema)
+        user, context, candidate = (
+            _struct(name, names, types)
+            for name, names in (("User", self._user), ("Context", self._context), ("Candidate", self._own))
+        )
+        self.request = msgspec.defstruct(
+            "ScoreRequest",
+            [
+                ("candidates", list[candidate]),  # type: ignore[valid-type]
+                ("user", user, msgspec.field(default_factory=user)),
+                ("context", context, msgspec.field(default_factory=context)),
+                ("explore", Explore, "none"),
+                ("seed", Seed | None, None),
+                ("c", Width, 1.0),
+                ("detail", bool, False),
+            ],
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        self._json = msgspec.json.Decoder(self.request)
+        self._msgpack = msgspec.msgpack.Decoder(self.request)
+        self._encoder = encoder_of(schema)
+        self._scanners = {is_json: Scanner(self._own, is_json) for is_json in (True, False) if self._encoder.plain}
+
+    def read(self, body: bytes, content_type: str) -> Parsed:
+        """A request from its body; RequestError says what is wrong with it."""
+        is_json = content_type == JSON
+        if self._scanners:
+            listed = self._scanners[is_json].read(body)
+            if listed is not None:
+                rest = body[: listed.begin] + (b"[]" if is_json else b"\x90") + body[listed.end :]
+                with contextlib.suppress(RequestError):  # it is told of the whole body, below
+                    return self._read(rest, content_type)._replace(own=self._encoder.from_keys(listed.keys))
+        return self._read(body, content_type)
+
+    def _read(self, body: bytes, content_type: str) -> Parsed:
+        try:
+            request: Any = (self._json if content_type == JSON else self._msgpack).decode(body)
+        except msgspec.ValidationError as error:
+            raise self._explained(str(error)) from None
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise RequestError(400, "malformed", f"the body is not {content_type}: {error}") from None
+        astuple = msgspec.structs.astuple
+        shared = dict(zip(self._user, astuple(request.user), strict=True))
+        shared |= zip(self._context, astuple(request.context), strict=True)
+        seed = None if request.seed is None else int(request.seed)
+        return Parsed(shared, list(map(astuple, request.candidates)), request.explore, seed, request.c, request.detail)
+
+    def _explained(self, error: str) -> RequestError:
+        """What msgspec found, with the field that it found it in."""
+        what, _, path = error.partition(" - at `$")
+        place = path.rstrip("`").removeprefix(".")
+        unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what, flags=re.DOTALL)
+        if unknown is None:
+            missing = re.fullmatch(r"Object missing required field `(.*)`", what)
+            field = ".".join(filter(None, (place, missing[1] if missing else "")))
+            return RequestError(422, "invalid", f"{field or 'the body'}: {what[:1].lower()}{what[1:]}", field or None)
+        parts = {"": list(self.request.__struct_fields__), "user": self._user, "context": self._context}
+        known = parts.get(place, self._own)
+        name, where = unknown[1], place or "the request"
+        message = f"{where}: unknown field {name!r}{nearest(name, known)}; fields here are: {', '.join(known) or 'none'}"
+        return RequestError(422, "unknown_field", message, f"{place}.{name}" if place else name)
+
+
+@functools.lru_cache(maxsize=16)
+def wire_of(schema: Schema) -> Wire:
+    return Wire(schema)
+
+
+def _type(field: Field) -> Any:
+    if field.kind == "multi":
+        return list[Value] | None
+    if field.kind == "category":
+        return Value
+    bound = LARGEST if field.transform == "scale" else 1e300
+    return Annotated[float, Meta(ge=-bound, le=bound)] | None
+
+
+def _time_type(schema: Schema) -> Any:
+    """Seconds since 1970, or a text: ISO 8601, or as the schema's own format has it."""
+    about = {"format": "date-time"} if schema.time_format is None else {"description": f"a time as {schema.time_format}"}
+    return Annotated[float, Meta(ge=-LATEST, le=LATEST)] | Annotated[str, Meta(extra_json_schema=about)] | None
+
+
+def _struct(name: str, fields: list[str], types: dict[str, Any]) -> type[msgspec.Struct]:
+    """A structure with fields of any names; those not given are missing."""
+    inner = [f"f{place}" for place in range(len(fields))]
+    return msgspec.defstruct(
+        name,
+        [(own, types[field], None) for own, field in zip(inner, fields, strict=True)],
+        rename=dict(zip(inner, fields, strict=True)),
+        forbid_unknown_fields=True,
+        frozen=True,
+        gc=False,
+    )
+
+
+def write_scores(version: int, scores: Scores, detail: bool, content_type: str) -> bytes:
+    """The answer to a request."""
+    answer: dict[str, Any] = {"model": version, "ctr": scores.ctr, "std": scores.std}
+    if detail:
+        answer |= {"mean": scores.mean, "variance": scores.variance}
+    if content_type == JSON:
+        return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return msgspec.msgpack.encode(
+        {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in answer.items()}
+    )

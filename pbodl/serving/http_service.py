@@ -1,0 +1,243 @@
+"""The HTTP interface: a thin ASGI application around the newest predictor.
+
+`POST /v1/score` is answered here directly, on the event loop: scoring a request takes less time than handing it to a thread would.
+Everything else is Starlette's. Collecting garbage is put off until no request is under way.
+"""
+
+import asyncio
+import gc
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from pbodl.errors import InputError
+from pbodl.serving.dashboard.routes import routes as dashboard_routes
+from pbodl.serving.http_messages import JSON, MSGPACK, ModelAnswer, RequestError, wire_of, write_scores
+from pbodl.serving.openapi import document, page
+from pbodl.serving.predictor_source import PredictorSource
+from pbodl.serving.scoring.exploration import explored
+from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.scoring.request_encoding import Encoded
+from pbodl.serving.server_limits import Gate, Limits, Receive, Token, read_body
+from pbodl.serving.server_metrics import ServerMetrics
+
+SCORE = "/v1/score"
+OPEN = ("/healthz", "/readyz", "/openapi.json", "/docs")  # these want no token
+COLLECT_EVERY = 1.0  # seconds
+LONG = 0.001  # seconds that a collection may take
+Send = Callable[[Any], Awaitable[None]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+OUR_MISTAKE = RequestError(500, "internal", "the server made a mistake; its log says more")
+logger = logging.getLogger("pbodl.serving")
+
+
+class HttpService:
+    """The ASGI application: scores by what `predictor_source` offers, and shows the dashboard.
+
+    run  the run folder, for what the dashboard finds there: live figures, names of features; None: neither is shown
+    """
+
+    def __init__(
+        self, source: PredictorSource, limits: Limits | None = None, token: Token | None = None, run: str | None = None
+    ) -> None:
+        self.source, self.limits, self.token, self.run = source, limits or Limits(), token or Token(None), run
+        self.metrics = ServerMetrics(source)
+        self._gate: Gate | None = None
+        routes = [
+            Route("/v1/model", self.guarded(self._model)),
+            Route("/metrics", self.guarded(self._metrics)),
+            Route("/healthz", self._health),
+            Route("/readyz", self._ready),
+            Route("/openapi.json", self._openapi),
+            Route("/docs", self._docs),
+        ]
+        handlers = {HTTPException: _http_error, RequestError: _request_error, Exception: _unexpected}
+        self._others = Starlette(routes=[*routes, *dashboard_routes(self)], exception_handlers=handlers, lifespan=self._lifespan)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == SCORE:
+            await self._score(scope, receive, send)
+        else:
+            await self._others(scope, receive, self._counted(scope, send))
+
+    @property
+    def gate(self) -> Gate:
+        if self._gate is None:  # here, because it belongs to the running event loop
+            self._gate = Gate(self.limits)
+        return self._gate
+
+    async def _score(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer a score request, whatever it is."""
+        began = time.perf_counter()
+        headers: dict[str, str] = {}
+        content_type = JSON
+        try:
+            async with self.gate.turn():
+                status, content_type, body = 200, *await self._answer(scope, dict(scope["headers"]), receive)
+        except RequestError as error:
+            status, body, headers = error.status, error.body(), error.headers
+        except ConnectionResetError:
+            return
+        except Exception:
+            logger.exception("a score request failed")
+            status, body = OUR_MISTAKE.status, OUR_MISTAKE.body()
+        await _reply(send, status, content_type if status == 200 else JSON, body, headers)
+        self.metrics.requests.labels("score", status).inc()
+        if status == 200:
+            self.metrics.seconds.observe(time.perf_counter() - began)
+
+    async def _answer(self, scope: Any, headers: dict[bytes, bytes], receive: Receive) -> tuple[str, bytes]:
+        self.token.check(headers)
+        if scope["method"] != "POST":
+            raise RequestError(405, "method", f"{SCORE} takes POST", headers={"Allow": "POST"})
+        content_type = _content_type(headers)
+        body = await read_body(headers, receive, self.limits)
+        predictor = self._predictor()
+        parsed = wire_of(predictor.schema).read(body, content_type)
+        if parsed.candidates > self.limits.candidates:
+            message = f"{parsed.candidates:,} candidates are more than the {self.limits.candidates:,} that this server takes"
+            raise RequestError(413, "too_many_candidates", message, "candidates")
+        try:
+            shared = predictor.encoder.encode_shared(parsed.shared)
+            own = parsed.own if isinstance(parsed.own, Encoded) else predictor.encoder.encode_own(parsed.own)
+        except InputError as error:
+            field = re.search(r"(?:field|column) '([^']+)'", str(error))
+            raise RequestError(422, "invalid", str(error), field[1] if field else None) from None
+        version, scores = predictor.version, predictor.score_encoded(shared, own)
+        self.metrics.scored(len(own.keys), float(scores.ctr.sum()))
+        scores = explored(scores, parsed.explore, version.model.negative_rate, parsed.seed, parsed.c)
+        return content_type, write_scores(version.number, scores, parsed.detail, content_type)
+
+    def _predictor(self) -> Predictor:
+        predictor = self.source.predictor
+        if predictor is None:
+            raise RequestError(503, "not_ready", "no model is loaded yet; try again in a moment", headers={"Retry-After": "1"})
+        return predictor
+
+    async def _model(self, request: Request) -> Response:
+        version = self._predictor().version
+        counters = version.counters
+        answer = ModelAnswer(
+            version.number, time.time() - version.published_at, version.published_at, version.loaded_at, version.model.kind,
+            counters["rows_learned"], counters["features"], counters,
+            msgspec.to_builtins(version.model.schema), msgspec.to_builtins(version.model.spec),
+        )  # fmt: skip
+        return _json(answer)
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def _health(self, request: Request) -> Response:
+        return _json({"status": "alive"})
+
+    async def _ready(self, request: Request) -> Response:
+        self._predictor()
+        return _json({"status": "ready"})
+
+    async def _openapi(self, request: Request) -> Response:
+        return _json(self._document())
+
+    async def _docs(self, request: Request) -> Response:
+        return HTMLResponse(page(self._document(), str(request.base_url).rstrip("/")))
+
+    def _document(self) -> dict[str, Any]:
+        predictor = self.source.predictor
+        return document(None if predictor is None else predictor.schema, self.limits, self.token.asked_for)
+
+    def guarded(self, endpoint: Endpoint) -> Endpoint:
+        """An endpoint that wants the token, if there is one."""
+
+        async def guarded(request: Request) -> Response:
+            self.token.check(dict(request.scope["headers"]))
+            return await endpoint(request)
+
+        return guarded
+
+    def _counted(self, scope: Any, send: Send) -> Send:
+        """`send`, which also counts the answer."""
+
+        async def counted(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                endpoint = "score" if scope["path"] == SCORE else "other"
+                self.metrics.requests.labels(endpoint, message["status"]).inc()
+            await send(message)
+
+        return counted
+
+    def _lifespan(self, app: Starlette) -> "_Lifespan":
+        return _Lifespan(self)
+
+
+class _Lifespan:
+    """While the server runs, garbage is collected between requests: in the middle of one it would cost milliseconds."""
+
+    def __init__(self, service: HttpService) -> None:
+        self._service = service
+
+    async def __aenter__(self) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._task = asyncio.create_task(self._collect())
+
+    async def __aexit__(self, *error: object) -> None:
+        self._task.cancel()
+        gc.enable()
+        gc.unfreeze()
+
+    async def _collect(self) -> None:
+        while True:
+            await asyncio.sleep(COLLECT_EVERY)
+            for _ in range(100):
+                if not self._service.gate.inside:
+                    break
+                await asyncio.sleep(0.001)
+            began = time.perf_counter()
+            gc.collect()
+            if time.perf_counter() - began > LONG:
+                gc.freeze()  # what made it long is there to stay, such as the code of a first model
+
+
+def _content_type(headers: dict[bytes, bytes]) -> str:
+    given = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise RequestError(415, "content_encoding", "compressed bodies are not understood; send the body as it is")
+    if given == JSON or given in MSGPACK:
+        return given
+    message = f"the content type is {given or 'not given'!r}; send {JSON} or {MSGPACK[0]}"
+    raise RequestError(415, "content_type", message, "Content-Type")
+
+
+async def _reply(send: Send, status: int, content_type: str, body: bytes, headers: dict[str, str]) -> None:
+    told = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+    told += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": told})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _json(answer: Any) -> Response:
+    return Response(msgspec.json.encode(answer), media_type=JSON)
+
+
+async def _request_error(request: Request, error: Any) -> Response:
+    return Response(error.body(), error.status, error.headers, JSON)
+
+
+async def _http_error(request: Request, error: Any) -> Response:
+    codes = {404: "not_found", 405: "method"}
+    message = f"there is no {request.url.path}; see /docs" if error.status_code == 404 else str(error.detail)
+    told = RequestError(error.status_code, codes.get(error.status_code, "http"), message, headers=dict(error.headers or {}))
+    return await _request_error(request, told)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    return await _request_error(request, OUR_MISTAKE)

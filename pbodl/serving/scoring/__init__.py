@@ -1,0 +1,1 @@
+"""From a request's candidates to click-through rates."""

@@ -1,0 +1,361 @@
+"""Scoring a request: what the candidates share (user, context) is summed once, each candidate's own features once, and they meet.
+
+Every operation of the network takes its features one after the other, and keeps little of those before: their sums by class, and
+for FM what `interaction` says. A feature's *class* says where it goes: the group for FFM and for FM between groups, the field for
+concat, 0 for the others. Two sets of features, of sums S, V, T (as printed: Q), meet in one step; to what FM makes of each they add
+    to m: S S'      to v: 2 (S' T + S T') + S'² V + S² V' + V V'      (as printed, to v: Q V' + V Q' + V V')
+
+Features stand in slots: a slot belongs to one field for all samples, and where a sample does not fill it, it is zero and adds
+nothing.
+
+Letters: K the dimension, G the vectors of a feature (1 but for FFM), C the classes. Rows are packed: the means and variances of
+each vector side by side, then those of the linear weight, so that all of a feature is one visit to memory.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pbodl._jit import inlined, jit, kernel, prefetch
+from pbodl.data.table.memory import aligned
+from pbodl.kernels.adf import decay
+from pbodl.kernels.layers.dense import BLOCK
+from pbodl.kernels.layers.embedding import kept_share, means_decay, standard_draw
+from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, FM, GROUP_FM, SUM, USUAL, join_exact, join_printed
+from pbodl.kernels.normal import ONE, TWO, ZERO
+from pbodl.kernels.sample_blocks import add_outputs, make_block
+from pbodl.serving.scoring.click_moments import click_moments
+
+UNSEEN, EMPTY = -1, -2
+AHEAD = 6  # candidates whose sums are asked for while others meet
+
+
+class Packed(NamedTuple):
+    """The weights that features own, one row per feature."""
+
+    weights: np.ndarray  # float32 (rows, 2 G K + 2): means and variances of each vector, then of the linear weight if there is one
+    last_seen: np.ndarray  # float64 (rows,)
+
+
+class Samples(NamedTuple):
+    """The features of samples, in slots."""
+
+    rows: np.ndarray  # int32 (samples, slots): place in the table, UNSEEN, or EMPTY
+    keys: np.ndarray  # uint64 (samples, slots)
+    values: np.ndarray  # float32 (samples, slots)
+    fields: np.ndarray  # int32 (slots,)
+    classes: np.ndarray  # int32 (slots,)
+
+
+class Operation(NamedTuple):
+    """The embedding operation on a set of features."""
+
+    op: np.int64
+    mode: np.int64  # of the FM variance: EXACT or PAPER
+    vectors: np.int64  # G
+    dim: np.int64  # K
+    classes: np.int64  # C
+
+
+class Sums(NamedTuple):
+    """What is kept of the features that joined; of many samples, with one more dimension before the others."""
+
+    total: np.ndarray  # float32 (C, G, 2, K): S and V
+    inner: np.ndarray  # float32 (C, 3, K): of the FM inside each class m and v, and T (as printed: Q); else (C, 0, K)
+    linear: np.ndarray  # float32 (2,): mean and variance of the linear term
+
+
+def room_for(n: int, operation: Operation) -> Sums:
+    """Room for the sums of n samples."""
+    classes, vectors, dim = int(operation.classes), int(operation.vectors), int(operation.dim)
+    kept = 3 if operation.op in (FM, FFM) else 0
+    # Of what is never written the system keeps no memory.
+    shapes = (n, classes, vectors, 2, dim), (n, classes, kept, dim), (n, 2)
+    return Sums(*(aligned(shape, np.float32) for shape in shapes))
+
+
+@inlined
+def is_plain(samples, s, forgetting):
+    """Whether a sample's features are as their rows say: all seen, none forgotten, none with a value other than 1."""
+    rows, values = samples.rows, samples.values
+    others = 0
+    for j in range(rows.shape[1]):
+        others += (rows[s, j] < 0) | (values[s, j] != ONE)
+    return others == 0 and forgetting.half_life == 0.0
+
+
+@inlined
+def draw_row(key, field, operation, prior, x, j):
+    """A feature that was never seen, as its prior has it. MODIFIES: x, in row j."""
+    dim = operation.dim
+    for g in range(operation.vectors):
+        for k in range(dim):
+            x[j, 2 * g * dim + k] = prior.initial_scale * standard_draw(prior.seed, key, np.uint64(g * dim + k))
+            x[j, 2 * g * dim + dim + k] = prior.variance[field, g * dim + k]
+    width = 2 * operation.vectors * dim
+    if x.shape[1] > width:
+        x[j, width], x[j, width + 1] = ZERO, prior.linear_variance[field]
+
+
+@inlined
+def decay_row(kept, field, operation, prior, forgetting, x, j):
+    """MODIFIES: x, in row j."""
+    dim, also_mean = operation.dim, means_decay(prior, forgetting)
+    for g in range(operation.vectors):
+        for k in range(dim):
+            m, v = 2 * g * dim + k, 2 * g * dim + dim + k
+            x[j, m], x[j, v] = decay(x[j, m], x[j, v], prior.variance[field, g * dim + k], kept, also_mean)
+    m = 2 * operation.vectors * dim
+    if x.shape[1] > m:
+        x[j, m], x[j, m + 1] = decay(x[j, m], x[j, m + 1], prior.linear_variance[field], kept, forgetting.also_mean)
+
+
+@inlined
+def scale_row(value, operation, x, j):
+    """MODIFIES: x, in row j."""
+    dim = operation.dim
+    for g in range(operation.vectors):
+        for k in range(dim):
+            x[j, 2 * g * dim + k] *= value
+            x[j, 2 * g * dim + dim + k] *= value * value
+    width = 2 * operation.vectors * dim
+    if x.shape[1] > width:
+        x[j, width] *= value
+        x[j, width + 1] *= value * value
+
+
+@inlined
+def work_out(packed, samples, s, operation, now, prior, forgetting, x):
+    """A sample's features as they are now: unseen ones at their prior, decayed, times their values. MODIFIES: x (slots, row)."""
+    weights, half_life = packed.weights, forgetting.half_life
+    for j in range(x.shape[0]):
+        r, value, field = samples.rows[s, j], samples.values[s, j], samples.fields[j]
+        if r >= 0:
+            for d in range(x.shape[1]):
+                x[j, d] = weights[r, d]
+            kept = kept_share(now - packed.last_seen[r], half_life) if half_life > 0.0 else ONE
+            if kept < ONE:
+                decay_row(kept, field, operation, prior, forgetting, x, j)
+        elif r == UNSEEN:
+            draw_row(samples.keys[s, j], field, operation, prior, x, j)
+        else:
+            for d in range(x.shape[1]):
+                x[j, d] = ZERO
+        if value != ONE:
+            scale_row(value, operation, x, j)
+
+
+@inlined
+def join_class(x, at, classes, c, dim, mode, total, spread, third, m_z, v_z):
+    """The features of class c join its FM. MODIFIES: total, spread, third, m_z, v_z."""
+    begin = 2 * c * dim
+    for j in range(len(classes)):
+        if classes[j] == c:
+            pair = x[at[j], begin : begin + 2 * dim]
+            if mode == EXACT:
+                join_exact(pair[:dim], pair[dim:], dim, total, spread, third, m_z, v_z)
+            else:
+                join_printed(pair[:dim], pair[dim:], dim, total, spread, third, m_z, v_z)
+
+
+@kernel
+def join_usual(x, at, n, total, spread, third, m_z, v_z):
+    """All n features join the one exact FM of the usual dimension: its sums stay in registers. MODIFIES: as `join_class`."""
+    for j in range(n):
+        row = x[at[j]]
+        join_exact(row[:USUAL], row[USUAL : 2 * USUAL], USUAL, total, spread, third, m_z, v_z)
+
+
+@inlined
+def join(x, at, classes, operation, sums):
+    """The features x[at[j]] join. MODIFIES: sums."""
+    op, dim, total, inner, linear = operation.op, operation.dim, sums.total, sums.inner, sums.linear
+    n, width = len(classes), 2 * operation.vectors * operation.dim
+    if op == FM and operation.mode == EXACT and dim == USUAL:
+        join_usual(x, at, n, total[0, 0, 0], total[0, 0, 1], inner[0, 2], inner[0, 0], inner[0, 1])
+    elif op in (FM, FFM):
+        for c in range(total.shape[0]):
+            s, v = total[c, c, 0], total[c, c, 1]
+            join_class(x, at, classes, c, dim, operation.mode, s, v, inner[c, 2], inner[c, 0], inner[c, 1])
+    if op != FM:
+        for j in range(n):
+            c = classes[j]
+            for g in range(operation.vectors):
+                if op != FFM or g != c:  # else it has joined above
+                    for k in range(dim):
+                        total[c, g, 0, k] += x[at[j], 2 * g * dim + k]
+                        total[c, g, 1, k] += x[at[j], 2 * g * dim + dim + k]
+    if x.shape[1] > width:
+        for j in range(n):
+            linear[0] += x[at[j], width]
+            linear[1] += x[at[j], width + 1]
+
+
+@inlined
+def join_sample(packed, samples, s, operation, now, prior, forgetting, x, places, sums):
+    """All features of a sample join. MODIFIES: sums; and x, which is scratch."""
+    if is_plain(samples, s, forgetting):
+        join(packed.weights, samples.rows[s], samples.classes, operation, sums)
+    else:
+        work_out(packed, samples, s, operation, now, prior, forgetting, x)
+        join(x, places, samples.classes, operation, sums)
+
+
+@inlined
+def join_groups(operation, total, of_all):
+    """FM of the classes' sums. MODIFIES: of_all (5, K): m, v, T, S and V of all of them (as printed: Q for T)."""
+    dim = operation.dim
+    for i in range(5):
+        for k in range(dim):
+            of_all[i, k] = ZERO
+    for c in range(total.shape[0]):
+        if operation.mode == EXACT:
+            join_exact(total[c, 0, 0], total[c, 0, 1], dim, of_all[3], of_all[4], of_all[2], of_all[0], of_all[1])
+        else:
+            join_printed(total[c, 0, 0], total[c, 0, 1], dim, of_all[3], of_all[4], of_all[2], of_all[0], of_all[1])
+
+
+@inlined
+def into_block(operation, sums, of_all, s, z):
+    """z_0 at place s of a block. MODIFIES: z[:2] (unit, sample); and of_all, which is scratch."""
+    op, dim, total, inner = operation.op, operation.dim, sums.total, sums.inner
+    if op == GROUP_FM:
+        join_groups(operation, total, of_all)
+    for c in range(1 if op == GROUP_FM else total.shape[0]):
+        for k in range(dim):
+            i = c * dim + k if op == CONCAT else k
+            if op in (CONCAT, SUM):
+                z[0, i, s], z[1, i, s] = total[c, 0, 0, k], total[c, 0, 1, k]
+                continue
+            if op == GROUP_FM:
+                z[0, i, s], z[1, i, s] = of_all[0, k], of_all[1, k]
+                continue
+            m, v = (z[0, i, s], z[1, i, s]) if c > 0 else (ZERO, ZERO)
+            m += inner[c, 0, k]
+            v += inner[c, 1, k]
+            for g in range(c + 1, total.shape[1]):  # across the groups of FFM: the product of their sums
+                m_c, v_c, m_g, v_g = total[c, g, 0, k], total[c, g, 1, k], total[g, c, 0, k], total[g, c, 1, k]
+                m += m_c * m_g
+                v += m_c * m_c * v_g + v_c * (m_g * m_g + v_g)
+            z[0, i, s], z[1, i, s] = m, v
+
+
+@inlined
+def combine(a, b, operation, to):
+    """The sums of the features in a and of those in b, as far as `into_block` needs them. MODIFIES: to."""
+    op, dim, exact = operation.op, operation.dim, operation.mode == EXACT
+    for c in range(a.total.shape[0]):
+        for g in range(a.total.shape[1]):
+            for k in range(dim):
+                to.total[c, g, 0, k] = a.total[c, g, 0, k] + b.total[c, g, 0, k]
+                to.total[c, g, 1, k] = a.total[c, g, 1, k] + b.total[c, g, 1, k]
+        if op in (FM, FFM):
+            x, y, m_x, m_y, m_z = a.total[c, c], b.total[c, c], a.inner[c], b.inner[c], to.inner[c]
+            for k in range(dim):
+                s_x, v_x, t_x, s_y, v_y, t_y = x[0, k], x[1, k], m_x[2, k], y[0, k], y[1, k], m_y[2, k]
+                across = TWO * (s_y * t_x + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y if exact else t_x * v_y + v_x * t_y
+                m_z[0, k] = m_x[0, k] + m_y[0, k] + s_x * s_y
+                m_z[1, k] = m_x[1, k] + m_y[1, k] + across + v_x * v_y
+
+
+@kernel
+def meet_fields(x, total, inner, places, n, z):
+    """`combine` and `into_block` for n candidates, where the operation is exact FM of the usual dimension.
+
+    x is m, v, T, S and V of the shared features; total and inner are the candidates'. MODIFIES: z.
+    """
+    s_v, m_v_t = total.reshape(-1, USUAL), inner.reshape(-1, USUAL)  # a line each
+    for s in range(n):
+        soon, p = np.uint32(places[min(s + AHEAD, len(places) - 1)]), np.uint32(places[s])
+        for i in range(2):
+            prefetch(s_v, np.uint32(2) * soon + np.uint32(i))
+        for i in range(3):
+            prefetch(m_v_t, np.uint32(3) * soon + np.uint32(i))
+        for k in range(USUAL):
+            s_x, v_x, s_y, v_y, t_y = x[3, k], x[4, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k], inner[p, 0, 2, k]
+            across = TWO * (s_y * x[2, k] + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y + v_x * v_y
+            z[0, k, s] = x[0, k] + inner[p, 0, 0, k] + s_x * s_y
+            z[1, k, s] = x[1, k] + inner[p, 0, 1, k] + across
+
+
+@kernel
+def meet_groups(x, total, places, n, z):
+    """As `meet_fields`, where the candidates' features are one group of their own: their sum joins those of the other groups.
+    MODIFIES: z."""
+    s_v = total.reshape(-1, USUAL)
+    for s in range(n):
+        soon, p = np.uint32(places[min(s + AHEAD, len(places) - 1)]), np.uint32(places[s])
+        for i in range(2):
+            prefetch(s_v, np.uint32(2) * soon + np.uint32(i))
+        for k in range(USUAL):
+            s_x, v_x, s_y, v_y = x[3, k], x[4, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k]
+            across = s_y * (TWO * x[2, k] + s_y * v_x) + v_y * (s_x * s_x + v_x)
+            z[0, k, s], z[1, k, s] = x[0, k] + s_x * s_y, x[1, k] + across
+
+
+@inlined
+def clear(sums):
+    """No features yet. MODIFIES: sums."""
+    sums.total[:] = ZERO
+    sums.inner[:] = ZERO
+    sums.linear[:] = ZERO
+
+
+@inlined
+def prefetch_rows(weights, rows, s):
+    """Ask for the rows of a sample."""
+    for j in range(rows.shape[1]):
+        prefetch(weights, np.uint32(max(rows[s, j], 0)))
+
+
+@jit
+def sum_features(packed, samples, operation, now, prior, forgetting, places, sums):
+    """The sums of every sample's features, at its place. MODIFIES: sums, at these places."""
+    slots = samples.rows.shape[1]
+    x, at = np.empty((slots, packed.weights.shape[1]), np.float32), np.arange(slots).astype(np.int32)
+    for s in range(len(places)):
+        p = places[s]
+        prefetch_rows(packed.weights, samples.rows, min(s + 1, len(places) - 1))
+        own = Sums(sums.total[p], sums.inner[p], sums.linear[p])
+        clear(own)
+        join_sample(packed, samples, s, operation, now, prior, forgetting, x, at, own)
+
+
+@jit
+def score_candidates(packed, shared, operation, own_operation, now, prior, forgetting, own, places, layers, shape, scores):
+    """CTR, its standard deviation, mean and variance of z_L of every candidate, from the features that all share, which are
+    one sample, and from the sums of its own.
+
+    MODIFIES: scores (4, candidates).
+    """
+    dim, kept = operation.dim, 3 if operation.op in (FM, FFM) else 0
+    totals = np.zeros((2, operation.classes, operation.vectors, 2, dim), np.float32)
+    inners = np.zeros((2, operation.classes, kept, dim), np.float32)
+    linears, first = np.zeros((2, 2), np.float32), np.zeros(1, np.int32)
+    sum_features(packed, shared, operation, now, prior, forgetting, first, Sums(totals, inners, linears))
+    common, both, linear = Sums(totals[0], inners[0], linears[0]), Sums(totals[1], inners[1], linears[1]), linears[0]
+
+    of_all = np.zeros((5, dim), np.float32)
+    usual = operation.mode == EXACT and dim == USUAL and own_operation.classes == 1
+    fields, groups = usual and operation.op == FM, usual and operation.op == GROUP_FM and own_operation.op == SUM
+    if fields:
+        for k in range(dim):
+            of_all[0, k], of_all[1, k], of_all[2, k] = common.inner[0, 0, k], common.inner[0, 1, k], common.inner[0, 2, k]
+            of_all[3, k], of_all[4, k] = common.total[0, 0, 0, k], common.total[0, 0, 1, k]
+    elif groups:
+        join_groups(operation, common.total, of_all)
+    block, mean, variance = make_block(shape.sizes, shape.width), scores[2], scores[3]
+    for begin in range(0, len(places), BLOCK):
+        n, at_block = min(BLOCK, len(places) - begin), places[begin:]
+        if fields:
+            meet_fields(of_all, own.total, own.inner, at_block, n, block.z)
+        elif groups:
+            meet_groups(of_all, own.total, at_block, n, block.z)
+        for s in range(n):
+            p = np.uint32(at_block[s])
+            if not fields and not groups:
+                combine(common, Sums(own.total[p], own.inner[p], own.linear[p]), operation, both)
+                into_block(operation, both, of_all, s, block.z)
+            mean[begin + s], variance[begin + s] = linear[0] + own.linear[p, 0], linear[1] + own.linear[p, 1]
+        add_outputs(layers, shape, block, mean[begin : begin + n], variance[begin : begin + n])
+    click_moments(mean, variance, scores[0], scores[1])

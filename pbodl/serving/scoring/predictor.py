@@ -1,0 +1,180 @@
+"""The predictor: one version of a model, ready to score the candidates of a request.
+
+What the candidates share is worked out once; each candidate's own features when a version first meets the ad; the dense layers for
+many candidates at once. The answers are those of `model.predict` on the expanded rows, whatever is remembered. Nothing that is seen
+from outside changes after it was made, so that any number of requests may use it while the next version is prepared beside it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.batch import Batch
+from pbodl.data.hashing import wrapping
+from pbodl.data.sampling import recalibrate
+from pbodl.data.schema import nearest
+from pbodl.errors import InputError
+from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, GROUP_FM, SUM, USUAL
+from pbodl.kernels.sample_blocks import pack_layers
+from pbodl.models.contract import Model
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.serving.follower import Version
+from pbodl.serving.scoring.candidate_kernels import EMPTY, Operation, Samples, Sums, room_for, score_candidates, sum_features
+from pbodl.serving.scoring.remembered_ads import CAPACITY, Remembered
+from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
+
+F32 = np.float32
+
+
+class Scores(NamedTuple):
+    """Of each candidate: the CTR, recalibrated, and its standard deviation; the latent Gaussian behind both."""
+
+    ctr: NDArray[np.float64]
+    std: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+
+class Predictor:
+    """Scores requests by one version of a model; any number of threads may ask.
+
+    >>> import pbodl
+    >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])
+    >>> model = pbodl.FMMLP(schema, dim=4, hidden=(8,))
+    >>> _ = model.learn([{"user": u, "ad": a, "click": int(u == a)} for _ in range(30) for u in range(3) for a in range(3)])
+    >>> scores = Predictor.of(model).score({"user": 1}, {}, [{"ad": 1}, {"ad": 2}, {"ad": "never seen"}])
+    >>> bool(scores.ctr[0] > 0.5 > scores.ctr[1]), bool(scores.std[2] > scores.std[1])
+    (True, True)
+    """
+
+    def __init__(self, version: Version) -> None:
+        model, layout = version.model, version.table.layout
+        self.version = version
+        self.schema = model.schema
+        self.encoder = encoder_of(model.schema)
+        self._class_of_field, classes = _classes(model)
+        about = (np.int64(layout.vectors), np.int64(layout.dim), np.int64(classes))
+        self._operation = self._own_operation = Operation(model.shape.op, model.shape.mode, *about)
+        self._own_class_of_field = self._class_of_field
+        if self._own_are_a_group():
+            # To the other groups they are nothing but their sum.
+            self._own_operation = self._operation._replace(op=np.int64(SUM), classes=np.int64(1))
+            self._own_class_of_field = np.zeros_like(self._class_of_field)
+        self._packed = version.table.packed()
+        self._layers = pack_layers(model.dense, model.shape.sizes)
+        scaled = [field.kind == "number" and field.transform == "scale" for field in model.schema.fields]
+        self._scaled, self._some_scaled = np.array(scaled, bool), any(scaled)
+        self._remembered = Remembered(CAPACITY, len(self.encoder.own), self._own_operation)
+        self._lock = Lock()
+
+    @classmethod
+    def of(cls, model: Model) -> "Predictor":
+        """A predictor of a model as it is now."""
+        return cls(Version.of(model))
+
+    def score(self, user: Mapping[str, Any], context: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> Scores:
+        """Score candidates for a user in a context; each gives its fields' values by name, and what is not given is missing."""
+        names = [field.name for field in self.encoder.own]
+        shared = {**user, **context}
+        _refuse_unknown("the user and the context", shared, self.encoder.shared_names)
+        _refuse_unknown("a candidate", set().union(*candidates), names)
+        own = self.encoder.encode_own([tuple(map(candidate.get, names)) for candidate in candidates])
+        return self.score_encoded(self.encoder.encode_shared(shared), own)
+
+    def score_encoded(self, shared: Encoded, own: Encoded) -> Scores:
+        """As `score`, for features that the encoder made."""
+        n = len(own.keys)
+        scores = np.empty((4, n))
+        if n:
+            # The memory is for one thread at a time; whoever finds it taken, or has ads of another form, goes without.
+            if own.plain and n <= CAPACITY and self._lock.acquire(blocking=False):
+                try:
+                    places, fresh = self._remembered.places(own.keys)
+                    if len(fresh):
+                        part = Encoded(own.keys[fresh], own.values[fresh], own.fields, None)
+                        self._sum_own(part, places[fresh], self._remembered.sums)
+                    self._score(shared, self._remembered.sums, places, scores)
+                finally:
+                    self._lock.release()
+            else:
+                sums, places = room_for(n, self._own_operation), np.arange(n, dtype=np.int32)
+                self._sum_own(own, places, sums)
+                self._score(shared, sums, places, scores)
+        ctr, std, mean, variance = scores
+        kept = self.version.model.negative_rate
+        if kept != 1.0:
+            # The slope of the recalibration at the CTR carries its deviation over.
+            std /= kept * (ctr + (1.0 - ctr) / kept) ** 2
+            ctr = recalibrate(ctr, kept)
+        return Scores(ctr, std, mean, variance)
+
+    def recall(self, before: "Predictor") -> None:
+        """Work out the ads that another predictor was asked for, so that the first requests here need not; before any comes."""
+        if before.schema == self.schema and len(self.encoder.own):
+            keys = before._remembered.lately()[:CAPACITY]
+            with self._lock:
+                places = self._remembered.told(keys)
+                self._sum_own(self.encoder.from_keys(keys), places, self._remembered.sums)
+
+    def _own_are_a_group(self) -> bool:
+        """Whether the kernel for FM between groups will do where the candidates' features are all of a group."""
+        own, shared = (self._class_of_field[fields].tolist() for fields in (self.encoder.own_fields, self.encoder.shared_fields))
+        usual = self._operation.op == GROUP_FM and self._operation.mode == EXACT and self._operation.dim == USUAL
+        return usual and len(set(own)) == 1 and own[0] not in shared
+
+    def _sum_own(self, own: Encoded, places: NDArray[np.int32], sums: Sums) -> None:
+        """MODIFIES: sums, at these places."""
+        model = self.version.model
+        samples = self._samples(own, self._own_class_of_field)
+        with wrapping():
+            sum_features(self._packed, samples, self._own_operation, model.clock, model.row_prior, model.forgetting, places, sums)
+
+    def _score(self, shared: Encoded, sums: Sums, places: NDArray[np.int32], scores: NDArray[np.float64]) -> None:
+        """MODIFIES: scores."""
+        model = self.version.model
+        samples = self._samples(shared, self._class_of_field)
+        with wrapping():
+            score_candidates(
+                self._packed, samples, self._operation, self._own_operation, model.clock, model.row_prior, model.forgetting,
+                sums, places, self._layers, model.shape, scores,
+            )  # fmt: skip
+
+    def _samples(self, encoded: Encoded, class_of_field: NDArray[np.int32]) -> Samples:
+        """The features, looked up."""
+        keys = encoded.keys
+        rows = self.version.table.find(keys.reshape(-1)).reshape(keys.shape)
+        if encoded.filled is not None:
+            rows[~encoded.filled] = EMPTY
+        return Samples(rows, keys, self._values(encoded), encoded.fields, class_of_field[encoded.fields])
+
+    def _values(self, encoded: Encoded) -> NDArray[np.float32]:
+        """The values, standardised where a field asks for it."""
+        n, slots = encoded.keys.shape
+        if not self._some_scaled or not self._scaled[encoded.fields].any():
+            return encoded.values
+        nothing = np.zeros(0, F32)
+        batch = Batch(
+            encoded.keys.reshape(-1), encoded.values.reshape(-1), np.tile(encoded.fields, n), np.arange(n + 1) * slots,
+            None, nothing.astype(np.float64), nothing,
+        )  # fmt: skip
+        return self.version.model.scale.peek(batch).reshape(n, slots)
+
+
+def _refuse_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    known = sorted(known)
+    for name in given:
+        if name not in known:
+            raise InputError(f"unknown field {name!r}{nearest(name, known)}; the fields of {what} are: {', '.join(known)}")
+
+
+def _classes(model: DeepProbit) -> tuple[NDArray[np.int32], int]:
+    """The class of every field, and how many classes there are."""
+    fields = len(model.schema.fields)
+    if model.shape.op in (FFM, GROUP_FM):
+        return model.schema.group_codes, len(model.schema.groups)
+    if model.op == CONCAT:
+        return np.arange(fields, dtype=np.int32), fields
+    return np.zeros(fields, np.int32), 1

@@ -1,0 +1,196 @@
+"""From the values of a request to feature keys: the same keys as `data.dict_rows` gives, but for a thousand candidates at once.
+
+The fields of group `ad` are the candidates' own; all others, and those derived from the time, are shared. A thousand candidates are
+read column by column, and the texts of a column joined and hashed in one call.
+"""
+
+import functools
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl._jit import jit
+from pbodl.data.dict_rows import from_rows
+from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_integers, hash_span, hash_texts, hash_value, wrapping
+from pbodl.data.numbers import buckets, multipliers
+from pbodl.data.schema import Field, Schema
+from pbodl.errors import InputError
+
+OWN_GROUP = "ad"
+BETWEEN = "\0"
+
+
+class Encoded(NamedTuple):
+    """The features of samples, in slots: a slot belongs to one field for all samples."""
+
+    keys: NDArray[np.uint64]  # (samples, slots)
+    values: NDArray[np.float32]  # (samples, slots)
+    fields: NDArray[np.int32]  # (slots,)
+    filled: NDArray[np.bool_] | None  # (samples, slots); None: all are
+    plain: bool = False  # known to have one value to a field, that is 1
+
+
+class CandidateColumn(NamedTuple):
+    """The features of one field."""
+
+    keys: NDArray[np.uint64]  # (samples, slots of this field)
+    values: NDArray[np.float32] | None = None  # None: ones
+    filled: NDArray[np.bool_] | None = None  # None: all
+
+
+@functools.lru_cache(maxsize=16)
+def encoder_of(schema: Schema) -> "Encoder":
+    return Encoder(schema)
+
+
+class Encoder:
+    """Turns the parts of a request into features."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        own = [field.group == OWN_GROUP and field.derive is None for field in schema.fields]
+        self.own_fields = np.flatnonzero(own).astype(np.int32)
+        self.shared_fields = np.flatnonzero(np.logical_not(own)).astype(np.int32)
+        self.own = [schema.fields[place] for place in self.own_fields.tolist()]
+        self.plain = len(self.own) > 0 and all(field.kind == "category" for field in self.own)
+        self._seeds = np.array([field_seed(field.name) for field in self.own], dtype=np.uint64)
+        self._derived = any(field.derive is not None for field in schema.fields)
+        shared = [schema.fields[place] for place in self.shared_fields.tolist()]
+        self.shared_names = {field.name for field in shared if field.derive is None}
+        if schema.time is not None:
+            self.shared_names.add(schema.time)
+        # A schema has at least one field; where nothing is shared, nothing is read. Only what is derived from the time needs it.
+        about_time = {} if self._derived else {"time": None, "time_format": None}
+        self._shared_schema = msgspec.structs.replace(schema, fields=shared, weight=None, **about_time) if shared else None
+
+    def encode_shared(self, values: Mapping[str, Any]) -> Encoded:
+        """The features that all candidates share, as one sample; fields that are not given are missing."""
+        if self._shared_schema is None:
+            return Encoded(np.zeros((1, 0), np.uint64), np.zeros((1, 0), np.float32), np.zeros(0, np.int32), None)
+        column = self._shared_schema.time
+        if column is not None and values.get(column) is None:
+            values = {**values, column: _now(self.schema.time_format)}
+        try:
+            batch = from_rows(self._shared_schema, [values], labelled=False)
+        except InputError as error:
+            raise InputError(str(error).removeprefix("row 0: ").removeprefix("row 0, ")) from None
+        return Encoded(batch.keys[None], batch.values[None], self.shared_fields[batch.fields], None)
+
+    def encode_own(self, rows: Sequence[tuple]) -> Encoded:
+        """The candidates' own features; a row holds the values of the fields of group `ad`, in the schema's order."""
+        n, width = len(rows), len(self.own)
+        flat = list(chain.from_iterable(rows))
+        if self.plain:
+            keys = self._all_texts(flat)
+            if keys is not None:
+                return self.from_keys(keys.reshape(n, width))
+        columns = [READERS[field.kind](field, flat[place::width]) for place, field in enumerate(self.own)]
+        return _stacked(columns, self.own_fields, n)
+
+    def from_keys(self, keys: NDArray[np.uint64]) -> Encoded:
+        """The candidates' own features, where all are categories, by their keys."""
+        return Encoded(keys, np.ones(keys.shape, np.float32), self.own_fields, None, True)
+
+    def _all_texts(self, flat: list[Any]) -> NDArray[np.uint64] | None:
+        """The keys of all values, if all are texts without the separator."""
+        try:
+            return _hash_joined(BETWEEN.join(flat), len(flat), self._seeds)
+        except TypeError:
+            return None
+
+
+@jit
+def _hash_between(data, ends, seeds, keys):
+    """The keys of texts that end at `ends`, one apart; seeds are taken in turn. MODIFIES: keys."""
+    start, turn = 0, 0
+    for i in range(len(keys)):
+        end = ends[i] if i < len(ends) else len(data)
+        keys[i] = hash_span(data, start, end, seeds[turn])
+        start = end + 1
+        turn = turn + 1 if turn + 1 < len(seeds) else 0
+
+
+def _hash_joined(text: str, n: int, seeds: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
+    """The keys of n texts that stand in one; None if one of them holds the separator."""
+    data = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
+    ends = np.flatnonzero(data == 0)
+    if n == 0 or len(ends) != n - 1:
+        return None
+    keys = np.empty(n, np.uint64)
+    with wrapping():
+        _hash_between(data, ends, seeds, keys)
+    return keys
+
+
+def _read_category(field: Field, column: Sequence[Any]) -> CandidateColumn:
+    seeds = np.array([field_seed(field.name)], dtype=np.uint64)
+    keys = None
+    try:
+        keys = _hash_joined(BETWEEN.join(column), len(column), seeds)
+    except TypeError:
+        if all(type(value) is int and -(2**63) <= value < 2**63 for value in column):
+            keys = hash_integers(np.array(column, dtype=np.int64), seeds[0])
+    if keys is None:
+        texts = [canonical_text(value) for value in column]
+        keys = hash_texts(texts, seeds, np.zeros(len(texts), np.int32))
+    return CandidateColumn(keys[:, None])
+
+
+def _read_number(field: Field, column: Sequence[Any]) -> CandidateColumn:
+    numbers = np.array([math.nan if value is None else value for value in column], dtype=np.float64)
+    if np.isinf(numbers).any():
+        place = int(np.argmax(np.isinf(numbers)))
+        raise InputError(f"candidates[{place}]: number field {field.name!r} is infinite; it must be finite, or null for missing")
+    missing = np.isnan(numbers)
+    if field.transform == "buckets":
+        keys = hash_integers(buckets(np.where(missing, 0.0, numbers)), field_seed(field.name))
+        values = None
+    else:
+        keys = np.full(len(numbers), hash_value(field.name, SCALE_TEXT), dtype=np.uint64)
+        values = multipliers(np.where(missing, 1.0, numbers), field.name)[:, None]
+    keys[missing] = hash_value(field.name, None)
+    return CandidateColumn(keys[:, None], values)
+
+
+def _read_lists(field: Field, column: Sequence[Any]) -> CandidateColumn:
+    """As many slots as the candidate with most distinct values has; null is missing, an empty list no feature."""
+    counts = [{b"": 1} if value is None else Counter(map(canonical_text, value)) for value in column]
+    lengths = np.array([len(count) for count in counts], dtype=np.int64)
+    filled = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    keys, values = np.zeros(filled.shape, np.uint64), np.ones(filled.shape, np.float32)
+    texts = list(chain.from_iterable(counts))
+    keys[filled] = hash_texts(texts, np.array([field_seed(field.name)], np.uint64), np.zeros(len(texts), np.int32))
+    values[filled] = list(chain.from_iterable(count.values() for count in counts))
+    return CandidateColumn(keys, values, filled)
+
+
+READERS = {"category": _read_category, "number": _read_number, "multi": _read_lists}
+
+
+def _stacked(columns: list[CandidateColumn], fields: NDArray[np.int32], n: int) -> Encoded:
+    """The columns' slots side by side."""
+    slots = [column.keys.shape[1] for column in columns]
+    keys, values = np.empty((n, sum(slots)), np.uint64), np.ones((n, sum(slots)), np.float32)
+    filled = np.ones(keys.shape, bool)
+    first = 0
+    for column, width in zip(columns, slots, strict=True):
+        keys[:, first : first + width] = column.keys
+        if column.values is not None:
+            values[:, first : first + width] = column.values
+        if column.filled is not None:
+            filled[:, first : first + width] = column.filled
+        first += width
+    ragged = any(column.filled is not None for column in columns)
+    plain = not ragged and all(width == 1 and column.values is None for column, width in zip(columns, slots, strict=True))
+    return Encoded(keys, values, np.repeat(fields, slots), filled if ragged else None, plain)
+
+
+def _now(time_format: str | None) -> float | str:
+    return time.time() if time_format is None else time.strftime(time_format, time.gmtime())

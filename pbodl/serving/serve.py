@@ -1,0 +1,234 @@
+"""`pbodl serve`: one process follows the model, and worker processes answer requests; they share the model's memory and the socket.
+
+    serve    bind -> start workers -> follow: tell the workers of new versions, replace a worker that died -> on a signal, stop them
+    worker   listen to the follower -> answer requests -> on a signal, finish what is under way
+
+The follower is a process of its own, and follows at a low priority, so that taking in a delta costs no request anything.
+"""
+
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from pbodl.errors import InputError
+from pbodl.serving.background import background
+from pbodl.serving.follower import Follower, Version
+from pbodl.serving.http_service import HttpService
+from pbodl.serving.predictor_source import POLL_EVERY
+from pbodl.serving.server_limits import Limits, Token
+from pbodl.serving.server_metrics import FOLDER
+from pbodl.serving.shared_versions import Announced, ServingWorker, memory_folder
+from pbodl.serving.whole_answers import WholeAnswers
+
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+ASK_EVERY = 1.0  # seconds between looks into an object store, where every look costs money
+GRACE = 10.0  # seconds that requests under way have to finish
+SWITCH = 0.0005  # seconds that the thread which takes in a new version may make a request wait
+KEEP_ALIVE = 75  # seconds that a connection may be idle: longer than clients keep theirs, or some of their requests would be lost
+PAUSE = 1.0  # seconds between the end of a worker and the start of another
+logger = logging.getLogger("pbodl.serving")
+
+
+class ServeSettings(msgspec.Struct, frozen=True):
+    """How to serve a run.
+
+    run         a run folder, or a model folder (a local path, or an address such as s3://bucket/models/live)
+    host, port  where to listen; port 0 takes one that is free
+    workers     processes that answer
+    token_file  a file with the token that requests must bring; None: everybody may ask
+    """
+
+    run: str
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    token_file: str | None = None
+    limits: Limits = Limits()
+
+
+def serve(settings: ServeSettings, tell: Callable[[str], None] = print) -> None:
+    """Serve until a signal ends it; what is under way then is finished."""
+    if settings.workers < 1:
+        raise InputError(f"workers is {settings.workers}; it must be at least 1")
+    if "://" not in settings.run and not Path(settings.run).is_dir():
+        raise InputError(f"there is no folder {settings.run}; give the one that `pbodl train --out` or a publisher writes")
+    Token.from_file(settings.token_file)
+    listening = _bind(settings.host, settings.port)
+    memory = tempfile.mkdtemp(prefix="pbodl-serve-", dir=memory_folder())
+    try:
+        os.makedirs(counted := f"{memory}/metrics")
+        # Workers read these when they load their libraries. One thread each: more would only wait for one another.
+        os.environ.update({name: "1" for name in ONE_THREAD} | ({FOLDER: counted} if settings.workers > 1 else {}))
+        with _signals() as stop:
+            _Supervisor(settings, listening, memory, tell).run(stop)
+    finally:
+        listening.close()
+        shutil.rmtree(memory, ignore_errors=True)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(1024)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --host or --port") from error
+    return listening
+
+
+class _Supervisor:
+    """Follows the run, and keeps the workers going."""
+
+    def __init__(self, settings: ServeSettings, listening: socket.socket, memory: str, tell: Callable[[str], None]) -> None:
+        self._settings, self._listening, self._memory, self._tell = settings, listening, memory, tell
+        self._follower = Follower(settings.run)
+        self._poll_every = ASK_EVERY if "://" in settings.run else POLL_EVERY
+        self._version: Version | None = None  # the newest that is in shared memory
+        self._workers: dict[SpawnProcess, ServingWorker] = {}
+        self._not_before = float("-inf")  # a worker is started
+        # Workers are started from the first thread: they must not inherit the low priority.
+        self._background = background("follower")
+
+    def run(self, stop: threading.Event) -> None:
+        host, port = self._listening.getsockname()[:2]
+        try:
+            self._keep_up()
+            self._follow()  # a model that cannot be served ends the server here; later it would only be left out
+            self._tell(f"listening on http://{host}:{port} ({self._about()})")
+            while not stop.is_set():
+                self._speak()
+                self._keep_up()
+                self._poll()
+        finally:
+            self._end()
+
+    def _about(self) -> str:
+        version = self._version
+        return f"no model in {self._settings.run} yet" if version is None else f"{version.model.kind}, version {version.number}"
+
+    def _keep_up(self) -> None:
+        """Start workers until there are enough."""
+        for process in [process for process in self._workers if not process.is_alive()]:
+            logger.error("worker %s ended with code %s; another takes its place", process.pid, process.exitcode)
+            self._workers.pop(process).connection.close()
+            self._not_before = time.monotonic() + PAUSE
+        while len(self._workers) < self._settings.workers and time.monotonic() >= self._not_before:
+            self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        # Before there is a model, one worker says so; who joins later answers when it has it, and leaves requests to the others.
+        at_once = not self._workers and self._version is None
+        arguments = (self._settings, self._listening, theirs, self._memory, at_once)
+        process = context.Process(target=_work, args=arguments, name="pbodl-worker")
+        process.start()
+        theirs.close()
+        self._workers[process] = ServingWorker(ours)
+
+    def _follow(self) -> None:
+        """Look for a newer version, and move it into shared memory."""
+        if self._follower.poll() and (version := self._follower.version) is not None:
+            try:
+                version.table.share(self._memory)
+            except OSError as error:
+                raise InputError(
+                    f"there is no room for version {version.number} in {Path(self._memory).parent} ({error.strerror}); make it"
+                    " larger (in a container: --shm-size): it must hold the model twice"
+                ) from error
+            self._version = version
+
+    def _poll(self) -> None:
+        try:
+            self._background.submit(self._follow).result()
+        except InputError as error:
+            logger.error("%s; going on with the version that is there", error)
+        except Exception:
+            logger.exception("following %s failed; going on with the version that is there", self._settings.run)
+
+    def _speak(self) -> None:
+        """Tell the workers what is new, and hear what they say, until it is time to look again."""
+        version = self._version
+        troubles = {"damaged": self._follower.damaged, "missing": self._follower.missing}
+        deadline = time.monotonic() + self._poll_every
+        while (left := deadline - time.monotonic()) > 0:
+            for worker in self._workers.values():
+                try:
+                    if version is not None:
+                        worker.tell(version, self._memory, troubles)
+                    worker.hear()
+                except (OSError, EOFError):  # it is dying, and `_keep_up` will see to it
+                    time.sleep(min(left, 0.05))
+                    return
+            wait([worker.connection for worker in self._workers.values()], left)
+
+    def _end(self) -> None:
+        """Have the workers finish what is under way, and end; nobody new is let in."""
+        self._listening.close()
+        for process in self._workers:
+            if process.is_alive() and process.pid is not None:
+                os.kill(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE + 2.0
+        for process in self._workers:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+class _signals:
+    """While in here, SIGINT and SIGTERM set an event instead of what they would do."""
+
+    def __enter__(self) -> threading.Event:
+        stop = threading.Event()
+        self._before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+        return stop
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _work(settings: ServeSettings, listening: socket.socket, follower: Connection, memory: str, at_once: bool) -> None:
+    """A worker process; it answers at once, or when it has a model."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    warnings.simplefilter("default")
+    # The web server handles the signals while it runs, and then raises them again for those who were there before.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.setswitchinterval(SWITCH)
+    source = Announced(follower)
+    if not at_once:
+        source.changed.wait()
+    service = HttpService(source, settings.limits, Token.from_file(settings.token_file), settings.run)
+    config = uvicorn.Config(
+        service, http=WholeAnswers, log_config=None, access_log=False, server_header=False, lifespan="on",
+        timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=int(GRACE),
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+
+    def leave() -> None:
+        source.gone.wait()
+        server.should_exit = True
+        follows = multiprocessing.parent_process()
+        if follows is not None and not follows.is_alive():  # it was killed, and left its files; what is mapped stays
+            shutil.rmtree(memory, ignore_errors=True)
+
+    threading.Thread(target=leave, daemon=True).start()
+    server.run(sockets=[listening])

@@ -1,0 +1,82 @@
+"""What a server counts, for Prometheus. With several worker processes `PROMETHEUS_MULTIPROC_DIR` holds what they count together."""
+
+import os
+import time
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from pbodl.serving.predictor_source import PredictorSource
+
+SECONDS = (0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0)
+SMOOTHING = 0.02  # share of the newest request in the prediction mean
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+GUARDS = ("rejected_embedding", "rejected_linear", "rejected_dense")
+
+
+class ServerMetrics:
+    """The counters of a worker."""
+
+    def __init__(self, source: PredictorSource) -> None:
+        self._together = FOLDER in os.environ
+        registry = CollectorRegistry()
+        self.requests = Counter("pbodl_requests", "Requests by endpoint and status.", ["endpoint", "status"], registry=registry)
+        self.seconds = Histogram(
+            "pbodl_request_seconds", "Time from a score request's arrival to its answer.", registry=registry, buckets=SECONDS
+        )
+        self.candidates = Counter("pbodl_candidates", "Candidates scored.", registry=registry)
+        self.prediction_mean = Gauge(
+            "pbodl_prediction_mean", "Mean of the CTRs predicted lately, before exploration.",
+            registry=registry, multiprocess_mode="mostrecent",
+        )  # fmt: skip
+        self._mean: float | None = None
+        self._registry = registry
+        self._model = _ModelCollector(source)
+
+    def scored(self, n: int, ctr_sum: float) -> None:
+        """Count a request that was answered."""
+        self.candidates.inc(n)
+        if n:
+            mean = ctr_sum / n
+            self._mean = mean if self._mean is None else self._mean + SMOOTHING * (mean - self._mean)
+            self.prediction_mean.set(self._mean)
+
+    def text(self) -> bytes:
+        """All of it, in Prometheus' format."""
+        shown = self._registry
+        if self._together:
+            shown = CollectorRegistry()
+            MultiProcessCollector(shown)
+        about_model = CollectorRegistry()
+        about_model.register(self._model)
+        return generate_latest(shown) + generate_latest(about_model)
+
+
+class _ModelCollector:
+    """What is known of the model when somebody asks."""
+
+    def __init__(self, source: PredictorSource) -> None:
+        self._source = source
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        for trouble, count in self._source.troubles.items():
+            yield CounterMetricFamily(f"pbodl_publications_{trouble}", f"Publications that were {trouble}.", value=count)
+        predictor = self._source.predictor
+        if predictor is None:
+            return
+        version, counters = predictor.version, predictor.version.counters
+        yield GaugeMetricFamily("pbodl_model_version", "The version served.", value=version.number)
+        yield GaugeMetricFamily("pbodl_model_age_seconds", "Time since it was published.", value=time.time() - version.published_at)
+        yield GaugeMetricFamily("pbodl_model_rows_learned", "Rows it has learned from.", value=counters["rows_learned"])
+        yield GaugeMetricFamily("pbodl_model_features", "Features it knows.", value=counters["features"])
+        guards = CounterMetricFamily("pbodl_model_rejected_updates", "Updates that a guard rejected, by part.", labels=["part"])
+        for name in GUARDS:
+            guards.add_metric([name.removeprefix("rejected_")], counters[name])
+        yield guards
+        for name in ("evicted", "expired"):
+            yield CounterMetricFamily(f"pbodl_model_{name}_features", f"Features {name} so far.", value=counters[name])

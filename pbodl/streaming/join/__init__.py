@@ -1,0 +1,1 @@
+"""Impressions joined with their late clicks."""

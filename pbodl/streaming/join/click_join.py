@@ -1,0 +1,156 @@
+"""Impressions and their clicks brought together: which rows to learn, and when, as a function of the events' order alone.
+
+An impression waits for its click for a *window*. A click inside it makes the impression positive at once; the window's end makes it
+negative. A click after that is *late*: its impression was learned as negative, so that negative is learned once more to the power
+-1, which divides its message out again, and then the positive (docs/online.md has the derivation). So is one whose negative was not
+sampled, but for the division.
+
+Clicks at once and non-clicks a window later would teach that whatever is new, an ad or an hour, is always clicked. So non-clicks go
+*in step*: with each click, waiting impressions beside it are settled, as many as there are to a click. Of the impressions of any
+age, then, the same share of the clicks and of the non-clicks is learned. One that is clicked after all is corrected as a late one.
+
+Time is the events' own. The *watermark* is the latest time so far; an impression's window ends when the watermark has moved on by
+the window since it came. So neither the size of the reads nor the wall clock changes what comes out: a replay gives the same rows.
+
+Before the first window of a stream has passed there are no negatives yet, and a model that learned clicks alone would take every ad
+for a success: until then clicks wait with their impressions.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.batch import Batch
+from pbodl.data.hashing import wrapping
+from pbodl.data.schema import Schema
+from pbodl.errors import InputError
+from pbodl.streaming.events import Events
+from pbodl.streaming.join.id_ring import DONE, Ring, empty_ring, enter_all
+from pbodl.streaming.join.join_rules import COUNTERS, HELD, TAKE_BACK, WAITING, YES, Clock, Rules, decide, join_events
+from pbodl.streaming.join.waiting_rows import WaitingRows
+
+
+class Joined(NamedTuple):
+    """Rows to learn, in this order."""
+
+    batch: Batch  # a negative that is taken back has a weight below zero
+    roles: NDArray[np.int8]
+    stands_for: NDArray[np.float64]  # how many impressions of the stream each row stands for; below zero where it takes one back
+
+    def __len__(self) -> int:
+        return len(self.roles)
+
+
+class Join:
+    """Joins a stream of events.
+
+    window    seconds that an impression waits for its click
+    late      seconds after that in which a late click still finds its impression
+    capacity  most impressions to remember: the oldest is settled early (`hurried`) or forgotten (`forgotten`) for a new one
+    rate      share of negatives to put out
+    leap      seconds by which an event may be ahead of all others; further on it is dropped (`strays`), unless ten in a row are
+    in_step   settle non-clicks in step with clicks, not only at their window's end
+    """
+
+    def __init__(
+        self, schema: Schema, window: float = 600.0, late: float = 3600.0, capacity: int = 1_000_000, rate: float = 1.0,
+        seed: int = 0, leap: float = 86400.0, in_step: bool = False,
+    ) -> None:  # fmt: skip
+        for name, value, least in (("window", window, 0.0), ("late", late, 0.0), ("join capacity", capacity, 1)):
+            if not value >= least:
+                raise InputError(f"the {name} is {value}; it must be at least {least:g}")
+        self.rules = Rules(float(window), float(late), float(leap), np.uint64(seed), float(rate), in_step)
+        self.rows = WaitingRows(schema)
+        self.counters = np.zeros(len(COUNTERS), np.int64)
+        self._capacity = capacity
+        self._waiting, self._early = empty_ring(capacity), empty_ring(max(capacity // 16, 16))
+        self._clock = Clock(np.zeros(2), np.zeros(3), np.array([0, 1, 0]))
+
+    def add(self, events: Events) -> Joined:
+        """Take events in, in their order; returns what is to be learned now."""
+        self.rows.append(events.rows)
+        room = int(self._waiting.marks[2] - self._waiting.marks[1]) + 3 * len(events) + 1
+        numbers, roles = np.empty(room, np.int64), np.empty(room, np.int8)
+        assert events.rows.clicks is not None
+        with wrapping():
+            size = join_events(
+                events.kinds, events.ids, events.times, events.rows.clicks, self._waiting, self._early, self._clock, self.rules,
+                self.counters, numbers, roles,
+            )  # fmt: skip
+        return self._put_out(numbers[:size], roles[:size])
+
+    def close_windows(self) -> Joined:
+        """The end of a stream is the end of all windows; returns what was waiting."""
+        marks = self._waiting.marks
+        room = int(marks[2] - marks[1])
+        numbers, roles, size = np.empty(room, np.int64), np.empty(room, np.int8), 0
+        with wrapping():
+            while marks[1] < marks[2]:
+                size = decide(self._waiting, self.rules, self.counters, numbers, roles, size)
+        return self._put_out(numbers[:size], roles[:size])
+
+    def skip_holding(self, clicks: float = 0.0, others: float = 0.0) -> None:
+        """The model knows so many clicks and non-clicks already: clicks need not wait for the first window to pass."""
+        self._clock.flags[1] = 0
+        self._clock.known[:2] = clicks, others
+
+    def _put_out(self, numbers: NDArray[np.int64], roles: NDArray[np.int8]) -> Joined:
+        batch = self.rows.take(numbers)
+        self.rows.drop_before(int(self._waiting.marks[0]))
+        sign = np.where(roles == TAKE_BACK, np.float32(-1), np.float32(1))
+        batch = batch._replace(clicks=(roles == YES).astype(np.float32), weights=batch.weights * sign)
+        return Joined(batch, roles, np.where(roles == YES, 1.0, sign / self.rules.rate))
+
+    @property
+    def watermark(self) -> float:
+        """The latest time of an event; NaN before the first."""
+        return float(self._clock.times[0]) if self._clock.flags[0] else float("nan")
+
+    def metrics(self) -> dict[str, int]:
+        """Its counters, how many impressions wait for their click, and how many it remembers."""
+        counters = dict(zip(COUNTERS, self.counters.tolist(), strict=True))
+        remembered = int(self._waiting.marks[2] - self._waiting.marks[0])
+        return counters | {"waiting": self._unsettled(), "remembered": remembered}
+
+    def check_ledger(self) -> None:
+        """Every impression is settled once, or waits: counted in two ways, they must agree."""
+        status = self._entries(self._waiting)["status"]
+        waiting = int(((status == WAITING) | (status == HELD)).sum())
+        if waiting != self._unsettled():
+            raise RuntimeError(f"{waiting} impressions wait, but by the counters {self._unsettled()} should: {self.metrics()}")
+
+    def _unsettled(self) -> int:
+        count = dict(zip(COUNTERS, self.counters.tolist(), strict=True))
+        # A corrected one was settled twice.
+        settled = count["positives"] + count["negatives"] + count["unsampled"] - count["joined"] - count["corrected"]
+        return count["impressions"] - count["duplicate_impressions"] - settled
+
+    def state(self) -> dict[str, NDArray]:
+        """What it needs to go on, as arrays."""
+        arrays = self.rows.state() | {"counters": self.counters.copy(), "times": self._clock.times.copy()}
+        arrays |= {"flags": self._clock.flags.copy(), "known": self._clock.known.copy()}
+        for name, ring in (("waiting", self._waiting), ("early", self._early)):
+            arrays |= {f"{name}.{key}": array for key, array in self._entries(ring).items()}
+            arrays[f"{name}.marks"] = ring.marks.copy()
+        return arrays
+
+    def load_state(self, state: Mapping[str, NDArray]) -> None:
+        """Go on from a `state()`."""
+        self.rows.load_state(state)
+        self.counters[:] = state["counters"]
+        self._clock.times[:], self._clock.flags[:], self._clock.known[:] = state["times"], state["flags"], state["known"]
+        for name, ring in (("waiting", self._waiting), ("early", self._early)):
+            ring.marks[:] = state[f"{name}.marks"]
+            numbers = np.arange(ring.marks[0], ring.marks[2])
+            if len(numbers) > len(ring.ids):
+                raise InputError(f"{len(numbers):,} impressions wait, and the join capacity is {self._capacity:,}; raise it")
+            for key in ("ids", "deadlines", "status"):
+                getattr(ring, key)[numbers % len(ring.ids)] = state[f"{name}.{key}"]
+            with wrapping():
+                enter_all(ring, numbers[np.asarray(state[f"{name}.status"]) != DONE])
+
+    def _entries(self, ring: Ring) -> dict[str, NDArray]:
+        places = np.arange(ring.marks[0], ring.marks[2]) % len(ring.ids)
+        return {key: getattr(ring, key)[places] for key in ("ids", "deadlines", "status")}

@@ -1,0 +1,237 @@
+"""The service behind `pbodl online`: reads ahead in a thread, learns, publishes, saves, tells its figures, and ends on a signal."""
+
+import logging
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pbodl.data.log.log_reader import LogPosition, open_log
+from pbodl.errors import InputError
+from pbodl.models.contract import Model
+from pbodl.models.snapshot import snapshots
+from pbodl.parallel.merge import DEFAULT
+from pbodl.parallel.threads.learning_threads import threads_for
+from pbodl.publishing.publisher import Publisher
+from pbodl.streaming.dead_letters import DeadLetters
+from pbodl.streaming.events import EventDecoder, Events
+from pbodl.streaming.metrics_board import Board
+from pbodl.streaming.read_ahead import ReadAhead
+from pbodl.streaming.sources.event_source import EventSource, Lost, StreamPosition, open_source
+from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
+from pbodl.training.config import Config, to_toml
+from pbodl.training.session import Interrupted, signals
+
+logger = logging.getLogger(__name__)
+AHEAD = 4  # packs read before they are learned: more would only lie in memory, since the broker keeps them anyway
+WAIT = 0.2  # seconds that a read waits for events
+
+
+class Options(NamedTuple):
+    """What the command line says beyond the configuration."""
+
+    source: str
+    out: Path
+    join: StreamOptions = StreamOptions()
+    workers: int = 1
+    merge: str = DEFAULT
+    publish: str | None = None
+    publish_every: float = 2.0
+    burn_in: tuple[str, ...] = ()
+    begin: str = "start"  # of the source, or its "end"
+    until_end: bool = False
+    speed: float | None = None  # of a file's replay: seconds of its time in a second
+    accept_gap: bool = False
+    release: bool = False
+    dead_letters: str | None = None
+    metrics_port: int | None = None
+
+
+class ServiceStep(NamedTuple):
+    """A pack that was read and decoded."""
+
+    events: Events
+    position: StreamPosition
+
+
+def online(config: Config, options: Options) -> dict[str, Any]:
+    """Learn from a stream into a run folder, from its beginning or from where the run was; returns the figures at the end.
+
+    After SIGINT or SIGTERM it saves, and raises `Interrupted`.
+    """
+    threads = threads_for(options.workers, options.merge, None)
+    if options.speed is not None and "://" in options.source:
+        raise InputError("--speed replays a file; a stream comes at its own speed")
+    with signals() as received, closing(open_source(options.source, smoothly=options.speed is not None)) as source:
+        while True:
+            try:
+                figures = _session(config, options, source, threads, received)
+                break
+            except Lost as loss:
+                logger.warning("%s: going back to the snapshot", loss)
+    if received:
+        raise Interrupted(received[0])
+    return figures
+
+
+def _session(
+    config: Config, options: Options, source: EventSource, threads: Callable[[Model], None], received: list[int]
+) -> dict[str, Any]:
+    """From the newest snapshot on, to a signal, the end, or the loss of what was read."""
+    with ExitStack() as stack:
+        learner = _begun(config, options, source)
+        if options.release:
+            learner.watchdog.accept()
+        learner.forgive()
+        threads(learner.model)
+        publisher = Publisher(learner.model, options.publish, every=options.publish_every) if options.publish else None
+        board = stack.enter_context(closing(Board(learner, publisher, options.metrics_port)))
+        letters = stack.enter_context(
+            closing(DeadLetters(options.dead_letters or options.out / "dead-letters.jsonl", source.name, learner.bad))
+        )
+        service = OnlineService(learner, source, publisher, board, letters)
+        try:
+            _burn_in(service, options.burn_in, received)
+            if not received:
+                service.run(options, received)
+        except InputError:
+            if learner.whole:
+                service.save()  # what came before is good
+            raise
+        service.save()
+        if publisher is not None and learner.watchdog.held is None and learner.watchdog.doubt is None:
+            publisher.publish(board.facts())
+        board.refresh(source, 0, service.snapshot_seconds)
+        return learner.metrics()
+
+
+def _begun(config: Config, options: Options, source: EventSource) -> StreamLearner:
+    """The run of the folder, or a new one; saved at once, so that its first position is settled for good."""
+    if snapshots(options.out):
+        learner = StreamLearner.resume(config, options.out)
+        if options.accept_gap:
+            return learner
+        source.check(learner.position)
+        return learner
+    first = None
+    if options.burn_in:
+        with open_log(list(options.burn_in), config.schema) as reader:
+            first = next(iter(reader)).batch
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "config.toml").write_text(to_toml(config), encoding="utf-8")
+    learner = StreamLearner.start(config, options.out, options.join, source.start(options.begin), first)
+    if options.burn_in:
+        learner.history = learner.history._replace(position={})
+    learner.save()
+    return learner
+
+
+def _burn_in(service: "OnlineService", paths: tuple[str, ...], received: list[int]) -> None:
+    """Learn the history, or what is left of it."""
+    learner = service.learner
+    if learner.history.position is None:
+        return
+    if not paths:
+        raise InputError("the run was stopped while it learned its history; give the same --burn-in again")
+    start = LogPosition(**learner.history.position) if learner.history.position else None
+    with open_log(list(paths), learner.config.schema, start=start) as reader:
+        for chunk in reader:
+            learner.learn_history(chunk.batch, chunk.position._asdict())
+            service.tend()
+            if received:
+                return
+    learner.end_history()
+    service.save()
+
+
+class OnlineService:
+    """A learner at work."""
+
+    def __init__(
+        self, learner: StreamLearner, source: EventSource, publisher: Publisher | None, board: Board, letters: DeadLetters
+    ) -> None:
+        self.learner, self.source, self.publisher, self.board, self.letters = learner, source, publisher, board, letters
+        self._saved_at, self.snapshot_seconds = time.monotonic(), 0.0
+        self._save_every = learner.config.training.snapshot_every
+
+    def run(self, options: Options, received: list[int]) -> None:
+        """Learn until a signal, or, if asked, until the end of the stream."""
+        with closing(ReadAhead(self._steps(options), AHEAD, WAIT)) as steps:
+            for step in steps:
+                if step is not None:
+                    self.letters.write(step.events.bad)
+                    self.learner.take(*step)
+                self.tend(steps.waiting)
+                if received:
+                    return
+        self.learner.finish()
+
+    def _steps(self, options: Options) -> Generator[ServiceStep | None, None, None]:
+        """Packs of the source, decoded; None while there is nothing. Runs in the background."""
+        position, decoder = self.learner.position, EventDecoder(self.learner.config.schema)
+        pace = Pace(options.speed) if options.speed is not None else None
+        while True:
+            pack = self.source.read(position, WAIT)
+            position = pack.position
+            if pack:
+                events = decoder.decode(pack.contents)
+                if pack.bad:
+                    events = replace(events, bad=[*events.bad, *pack.bad])
+                if pace is not None:
+                    yield from pace.until(events)
+                yield ServiceStep(events, position)
+            elif options.until_end and self.source.ended(position):
+                return
+            else:
+                yield None
+
+    def tend(self, packs_ahead: int = 0) -> None:
+        """Publish, save and show what is due."""
+        watchdog = self.learner.watchdog
+        if self.publisher is not None and watchdog.held is None and self.publisher.is_due and watchdog.doubt is None:
+            self.publisher.publish(self.board.facts())
+        if time.monotonic() - self._saved_at >= self._save_every:
+            self.save()
+        self.board.refresh_when_due(self.source, packs_ahead, self.snapshot_seconds)
+
+    def save(self) -> None:
+        """A snapshot, and then word to the source."""
+        began = time.monotonic()
+        with self.source.saving(self.learner.position):
+            self.learner.save()
+        self._saved_at = time.monotonic()
+        self.snapshot_seconds = self._saved_at - began
+
+
+class Pace:
+    """Holds a replay back to a multiple of the events' own time."""
+
+    def __init__(self, speed: float) -> None:
+        if not speed > 0:
+            raise InputError(f"--speed is {speed:g}; it must be above 0, such as 60x")
+        self._speed = speed
+        self._began: tuple[float, float] | None = None  # of the clock, and of the events
+
+    def until(self, events: Events) -> Iterator[None]:
+        """Nothing, until the last of the events is due."""
+        if not len(events):
+            return
+        last = float(events.times.max())
+        if self._began is None:
+            self._began = time.monotonic(), float(events.times.min())
+        due = self._began[0] + (last - self._began[1]) / self._speed
+        while (left := due - time.monotonic()) > 0:
+            time.sleep(min(left, WAIT))
+            yield None
+
+
+def parse_speed(text: str | None) -> float | None:
+    """A speed from its text, such as 60x."""
+    if text is None:
+        return None
+    try:
+        return float(text.removesuffix("x"))
+    except ValueError:
+        raise InputError(f"--speed is {text!r}; it must be a multiple such as 60x") from None

@@ -1,0 +1,1 @@
+"""Where events come from and go to: files, Redis streams, Kafka topics."""

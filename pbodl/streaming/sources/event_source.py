@@ -1,0 +1,123 @@
+"""Where events come from: one small interface, a file, a Redis stream or a Kafka topic behind it.
+
+A source reads what stands after a position, and knows nothing of what was read before: whoever saves the position together with
+what was learned up to it goes on without a gap or an overlap. A position is a mark for each part of the source that has an order of
+its own (a file, a stream, a partition); it is plain data, and comparable.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from pbodl.errors import InputError
+from pbodl.streaming.events import BadEvent
+
+Mark = tuple[int | str, ...]
+
+
+class StreamPosition:
+    """How far each part of a source was read.
+
+    >>> start, later = StreamPosition(), StreamPosition({"0": (17,), "1": (4,)})
+    >>> start <= later, later <= start, StreamPosition.of(later.plain()) == later
+    (True, False, True)
+    """
+
+    def __init__(self, marks: Mapping[str, Mark] | None = None) -> None:
+        self.marks = dict(marks or {})
+
+    def after(self, part: str, mark: Mark) -> "StreamPosition":
+        """This position, further on in one part."""
+        return StreamPosition(self.marks | {part: mark})
+
+    def plain(self) -> dict[str, list[int | str]]:
+        """As JSON takes it."""
+        return {part: list(mark) for part, mark in self.marks.items()}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "StreamPosition":
+        """The position that `plain()` wrote."""
+        return cls({part: tuple(mark) for part, mark in plain.items()})
+
+    def __le__(self, other: "StreamPosition") -> bool:
+        """Whether no part was read further than in the other."""
+        return all(part in other.marks and mark <= other.marks[part] for part, mark in self.marks.items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StreamPosition) and self.marks == other.marks
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.marks.items()))
+
+    def __repr__(self) -> str:
+        return f"StreamPosition({self.marks})"
+
+
+class Pack(NamedTuple):
+    """What a read gives: contents in their order, and the position after them.
+
+    A content is bytes of one event or of many (JSON, JSON lines or msgpack), or a table of them.
+    """
+
+    contents: list[bytes] | pa.Table
+    position: StreamPosition
+    bad: Sequence[BadEvent] = ()  # what the source itself could not make sense of
+
+    def __bool__(self) -> bool:
+        return len(self.contents) > 0 or len(self.bad) > 0
+
+
+class Lost(Exception):
+    """What was read since the last save is now read by another; only the snapshot is still right."""
+
+
+class EventSource(Protocol):
+    """What `pbodl online` reads from."""
+
+    name: str  # as people write it
+
+    def start(self, at: str) -> StreamPosition:
+        """The position before the first event there is ("start"), or behind the last ("end")."""
+        ...
+
+    def check(self, after: StreamPosition) -> None:
+        """InputError if reading cannot go on behind a position: if what follows it is no longer there."""
+        ...
+
+    def read(self, after: StreamPosition, wait: float) -> Pack:
+        """What stands behind the position; waits for it up to so many seconds, and then gives an empty pack."""
+        ...
+
+    def lag(self, after: StreamPosition) -> int | None:
+        """How much is known to stand behind the position, in entries, messages or bytes; None if that cannot be said."""
+        ...
+
+    def ended(self, after: StreamPosition) -> bool:
+        """Whether nothing stands behind the position now."""
+        ...
+
+    def saving(self, position: StreamPosition) -> AbstractContextManager[None]:
+        """Around the writing of a snapshot that holds a position; raises `Lost` if there is no sense in it any more."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_source(address: str, smoothly: bool = False) -> EventSource:
+    """The source at an address: redis://host:port/stream, kafka://host:port/topic, or a file or folder; `smoothly`: small packs."""
+    scheme = address.partition("://")[0] if "://" in address else ""
+    if scheme in ("redis", "rediss"):
+        from pbodl.streaming.sources.redis_stream import RedisStream
+
+        return RedisStream(address)
+    if scheme == "kafka":
+        from pbodl.streaming.sources.kafka_topic import KafkaTopic
+
+        return KafkaTopic(address)
+    if scheme:
+        raise InputError(f"--source {address!r}: streams are read from redis://, kafka://, or a local file or folder")
+    from pbodl.streaming.sources.followed_files import PIECE, SMOOTH, FollowedFiles
+
+    return FollowedFiles(address, SMOOTH if smoothly else PIECE)

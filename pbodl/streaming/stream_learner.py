@@ -1,0 +1,217 @@
+"""What `pbodl online` knows at a moment, and how one pack of events changes it: join, sample, learn, count, watch.
+
+A snapshot holds all of it, of one and the same moment: the weights, the source's position, the impressions that wait, the figures
+and the counters. Since the join's output depends on the order of events alone, and learning on the order of rows alone, a learner
+that is killed and goes on from its newest snapshot ends with the same bits as one that never stopped.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pbodl.data.batch import Batch
+from pbodl.data.sampling import check_rate, selected
+from pbodl.errors import InputError
+from pbodl.models.clock import parse_duration
+from pbodl.models.contract import Model
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.snapshot import load_snapshot, save
+from pbodl.streaming.events import CLICK, Events
+from pbodl.streaming.join.click_join import Join, Joined
+from pbodl.streaming.sources.event_source import StreamPosition
+from pbodl.streaming.take_back import TakeBack
+from pbodl.streaming.watchdog import Watchdog
+from pbodl.training.config import Config
+from pbodl.training.run import learn_rows, new_model
+from pbodl.training.tracker import Tracker
+
+MOST_BAD = 1000  # events in a row that may be bad
+
+
+class StreamOptions(NamedTuple):
+    """How the stream is taken; kept with the run, since with another window it would be another stream."""
+
+    window: str = "10m"
+    late: str = "1h"
+    capacity: int = 1_000_000  # impressions to remember
+    on_alarm: str = "hold"  # publishing, or "drop" what the abnormal stretch taught
+    settle: str = "in-step"  # non-clicks with clicks of their age, or "at-end" of their window
+
+
+class StreamHistory(NamedTuple):
+    """What was learned from a log before the stream began."""
+
+    rows: int = 0
+    position: dict[str, Any] | None = None  # in the log; None when it is done
+    until: float | None = None  # impressions of the stream up to this time were in it
+
+
+class StreamLearner:
+    """A model that learns from a stream, into a run folder."""
+
+    def __init__(self, config: Config, folder: str | Path, model: Model, options: StreamOptions, position: StreamPosition) -> None:
+        if not isinstance(model, DeepProbit):
+            raise InputError(f"the model is {config.kind!r}; a stream is learned by the deep probit family, such as fm-mlp")
+        self.config, self.folder, self.model, self.options, self.position = config, Path(folder), model, options, position
+        self.tracker = Tracker(config.schema, config.training.period(config.schema))
+        if options.on_alarm not in ("hold", "drop"):
+            raise InputError(f"--on-alarm is {options.on_alarm!r}; allowed are 'hold' and 'drop'")
+        window, late = (_seconds(text, name) for name, text in (("--window", options.window), ("--late", options.late)))
+        if options.settle not in ("in-step", "at-end"):
+            raise InputError(f"--settle is {options.settle!r}; allowed are 'in-step' and 'at-end'")
+        in_step, seed = options.settle == "in-step", model.spec.seed
+        self.join = Join(config.schema, window, late, options.capacity, model.negative_rate, seed, in_step=in_step)
+        self.watchdog = Watchdog(model)
+        self._take_back = TakeBack(model) if options.on_alarm == "drop" else None
+        self.events = self.bad = self._bad_in_a_row = 0
+        self.whole = True  # not in the middle of a pack: then there is no position to save
+        self.dropped = 0  # learned rows of abnormal stretches that were taken back
+        self.history = StreamHistory()
+
+    @classmethod
+    def start(
+        cls, config: Config, folder: str | Path, options: StreamOptions, position: StreamPosition, first: Batch | None = None
+    ) -> "StreamLearner":
+        """A new run, at a position of its source; `first` are rows of its history, from which an automatic rate is worked out."""
+        rate = config.training.negative_rate
+        if rate == "auto" and first is None:
+            raise InputError('negative_rate "auto" is worked out from a log; for a stream give a number, or a --burn-in')
+        model = config.build(check_rate(rate)) if first is None else new_model(config, first)
+        if options.on_alarm == "drop" and isinstance(model, DeepProbit):
+            # An adapted prior is in every row, and would outlive the stretch that taught it.
+            model = type(model).from_spec(model.schema, msgspec.structs.replace(model.spec, adapt_prior=False))
+        return cls(config, folder, model, options, position)
+
+    @classmethod
+    def resume(cls, config: Config, folder: str | Path) -> "StreamLearner":
+        """The run of a folder, as it was at its newest sound snapshot."""
+        snapshot = load_snapshot(folder)
+        facts = snapshot.facts.get("online")
+        if facts is None:
+            raise InputError(f"{folder} holds a model that `pbodl online` did not write; give another --out")
+        if (snapshot.model.schema, snapshot.model.kind) != (config.schema, config.kind):
+            raise InputError(f"{folder} was begun with another schema or model; go on with the configuration it began with")
+        learner = cls(config, folder, snapshot.model, StreamOptions(**facts["options"]), StreamPosition.of(facts["position"]))
+        learner.tracker.load_state(snapshot.facts["tracker"], snapshot.parts["metrics"])
+        learner.join.load_state(snapshot.parts["join"])
+        learner.watchdog.load_state(facts["watchdog"], snapshot.parts["watchdog"])
+        learner.events, learner.bad, learner._bad_in_a_row, learner.dropped = facts["counts"]
+        if learner._take_back is not None:
+            learner._take_back.load_state(snapshot.parts["stretch"])
+        learner.history = StreamHistory(**facts["history"])
+        return learner
+
+    def take(self, events: Events, position: StreamPosition) -> Joined:
+        """Learn what a pack of events brings; afterwards, `position` is where the run stands."""
+        self.whole = False
+        self.events += len(events)
+        self.bad += len(events.bad)
+        joined = self.join.add(self._new(events))
+        self._learn(joined)
+        self.position, self.whole = position, True
+        self._count_bad(events)
+        return joined
+
+    def _new(self, events: Events) -> Events:
+        """Without those that the history had."""
+        if self.history.until is None or (new := events.times > self.history.until).all():
+            return events
+        rows = selected(events.rows, new[events.kinds != CLICK])
+        return replace(events, kinds=events.kinds[new], ids=events.ids[new], times=events.times[new], rows=rows)
+
+    def learn_history(self, batch: Batch, position: dict[str, Any]) -> None:
+        """Learn rows of a log that the stream goes on from; each of its rows must be older than what is to come."""
+        kept, predicted, weights = learn_rows(self.model, batch, self.history.rows)
+        if len(kept):
+            self.tracker.add(kept, predicted, weights)
+        latest = max(float(batch.times.max()), self.history.until or float("-inf"))
+        self.history = StreamHistory(self.history.rows + len(batch), position, latest)
+
+    def end_history(self) -> None:
+        """The log has ended; from here on the stream is learned."""
+        self.history = self.history._replace(position=None)
+        known = self.tracker.overall()
+        clicks = known.ctr * known.rows if known.rows else 0.0
+        self.join.skip_holding(clicks, known.rows - clicks)
+
+    def finish(self) -> None:
+        """The stream has ended: what still waits is settled."""
+        self._learn(self.join.close_windows())
+
+    def _learn(self, joined: Joined) -> None:
+        start = 0
+        while start < len(joined):
+            stop = min(len(joined), start + self.watchdog.room)
+            batch = joined.batch.rows(start, stop)
+            if self._take_back is not None:
+                self._take_back.note(batch)
+            predicted = self.model.learn(batch)
+            self.tracker.add(batch, predicted, joined.stands_for[start:stop])
+            abnormal = self.watchdog.after(batch, joined.roles[start:stop], predicted)
+            if self._take_back is not None and self.watchdog.room == self.watchdog.stretch:
+                self._end_stretch(self._take_back, abnormal)
+            start = stop
+
+    def _end_stretch(self, taken: TakeBack, abnormal: str | None) -> None:
+        if abnormal is not None:
+            self.dropped += taken.undo()
+            # What it taught is gone, and nothing of it can be published.
+            self.watchdog.release()
+        taken.begin()
+
+    def _count_bad(self, events: Events) -> None:
+        first, most, last = events.runs
+        in_a_row = self._bad_in_a_row + first
+        self._bad_in_a_row = last if len(events) else in_a_row
+        if max(in_a_row, most) >= MOST_BAD:
+            raise InputError(
+                f"{max(in_a_row, most):,} events in a row were bad, the last because {events.bad[-1].reason}. Nothing more is "
+                "read; they are in the dead letters. Put the producer right, and start again: it goes on behind them"
+            )
+
+    def forgive(self) -> None:
+        """A person has looked at the bad events in a row: count them anew."""
+        self._bad_in_a_row = 0
+
+    def save(self) -> Path:
+        """Write a snapshot of this moment."""
+        self.join.check_ledger()
+        tracker, arrays = self.tracker.state()
+        watchdog, watched = self.watchdog.state()
+        facts = {
+            "options": self.options._asdict(),
+            "position": self.position.plain(),
+            "watchdog": watchdog,
+            "counts": [self.events, self.bad, self._bad_in_a_row, self.dropped],
+            "history": self.history._asdict(),
+        }
+        parts = {"metrics": arrays, "join": self.join.state(), "watchdog": watched}
+        if self._take_back is not None:
+            parts["stretch"] = self._take_back.state()
+        return save(self.model, self.folder, {"online": facts, "tracker": tracker, "rows": self.events}, parts)
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters and figures, as plain data."""
+        figures = self.tracker.overall()
+        return {
+            "events": self.events,
+            "bad": self.bad,
+            **self.join.metrics(),
+            **self.model.metrics(),
+            "watermark": self.join.watermark if self.join.watermark == self.join.watermark else None,
+            "log_loss": figures.log_loss if figures.rows else None,
+            "ctr": figures.ctr if figures.rows else None,
+            "auc": figures.auc if figures.auc == figures.auc else None,
+            "alarms": self.watchdog.alarms,
+            "dropped": self.dropped,
+            "held": self.watchdog.held,
+        }
+
+
+def _seconds(text: str, option: str) -> float:
+    span = parse_duration(text, option)
+    if span.in_rows:
+        raise InputError(f"{option} is {text!r}; it must be a span of time, such as 10m")
+    return span.amount

@@ -1,0 +1,203 @@
+"""The training loop (predict, then learn, one pass in time order), its snapshots, and going on where it stopped.
+
+A snapshot holds the model, the position in the log, and the figures so far, of one and the same moment; so a run that was killed
+and resumed ends with the same bits as one that never stopped.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.batch import Batch
+from pbodl.data.log.chunks import Chunk
+from pbodl.data.sampling import auto_rate, check_rate, kept_rows, selected
+from pbodl.errors import InputError
+from pbodl.models.contract import Model
+from pbodl.models.snapshot import load_snapshot, save
+from pbodl.training.config import Config
+from pbodl.training.inspect.feature_names import NameStore
+from pbodl.training.stream_metrics import Figures
+from pbodl.training.tracker import Tracker
+
+
+class Status(NamedTuple):
+    """How far a run is; given to `watch` after every chunk, and at the end."""
+
+    rows: int
+    figures: Figures  # between the first chunk and the end, they lack the last chunk: it is counted while the next one is learned
+
+
+class LogLearner(Protocol):
+    """What may learn for a run in its model's place, such as a cluster."""
+
+    def learn(self, batch: Batch) -> NDArray[np.float64]:
+        """As `Model.learn`; NaN for rows of which the prediction was lost."""
+
+    def gather(self) -> None:
+        """Bring the run's model up to what was learned."""
+
+    def summary(self) -> dict[str, Any]:
+        """Figures of its own."""
+
+
+class Run:
+    """A model that is being trained into a folder.
+
+    `Run.start` makes a new one, `Run.resume` goes on from its newest snapshot; `learn` goes through chunks of a log.
+    """
+
+    def __init__(self, config: Config, folder: Path, model: Model, tracker: Tracker) -> None:
+        self.config, self.folder, self.model, self.tracker = config, folder, model, tracker
+        self.names: NameStore | None = None  # saved with every snapshot, if there are any
+        self.learner: LogLearner | None = None  # learns in the model's place
+        self.rows = 0
+        self.position: Mapping[str, Any] | None = None
+        self._saved_rows = self._fitted_rows = -1
+
+    @classmethod
+    def start(cls, config: Config, folder: str | Path, first: Batch) -> "Run":
+        """A new run; `first` are rows of the log, from which an automatic rate of negatives is worked out."""
+        model = new_model(config, first)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return cls(config, Path(folder), model, Tracker(config.schema, config.training.period(config.schema)))
+
+    @classmethod
+    def resume(cls, config: Config, folder: str | Path) -> "Run":
+        """The run of a folder, as it was at its newest sound snapshot."""
+        snapshot = load_snapshot(folder)
+        model, facts = snapshot.model, snapshot.facts
+        if "tracker" not in facts:
+            raise InputError(f"{folder} holds a model that `pbodl train` did not write; there is no run to resume")
+        rate = model.negative_rate if config.training.negative_rate == "auto" else float(config.training.negative_rate)
+        spec = config.build(rate).spec
+        if model.kind == config.kind == "fm-mlp" and "pairs" not in config.model:
+            # Where the configuration leaves it open, the run goes on as it began: release 0.1.0 knew "fields" alone.
+            spec = msgspec.structs.replace(spec, pairs=model.spec.pairs)
+        if (model.schema, model.kind, model.spec) != (config.schema, config.kind, spec):
+            raise InputError(f"{folder} was trained with another schema or model; resume it with the configuration it began with")
+        period = config.training.period(config.schema)
+        if "period" in facts and facts["period"] != list(period):
+            raise InputError(f"{folder} was trained with another `every`; resume it with the one it began with")
+        tracker = Tracker(config.schema, period)
+        tracker.load_state(facts["tracker"], snapshot.parts["metrics"])
+        run = cls(config, Path(folder), model, tracker)
+        run.rows = run._saved_rows = facts["rows"]
+        run.position, run._fitted_rows = facts["position"], facts["fitted_rows"]
+        return run
+
+    def learn(self, chunks: Iterable[Chunk], watch: Callable[[Status], bool] = lambda status: False) -> bool:
+        """Learn chunk after chunk until the end, or until `watch` says stop; saves now and then, and at the end.
+
+        Returns whether it was stopped. If a chunk cannot be read, what was learned before it is saved, and the error goes on; if
+        one cannot be learned, nothing is saved: the model may hold a part of it.
+        """
+        saved_at = time.monotonic()
+        whole = True
+        counted: Future[Figures] | None = None  # of the last chunk
+        with ThreadPoolExecutor(1, "pbodl-figures") as counting:
+            try:
+                for chunk in chunks:
+                    whole = False
+                    if self.names is not None:
+                        self.names.add(chunk.table)
+                    before, counted = counted, counting.submit(self._count, *self._learn(chunk.batch))
+                    status = Status(self.rows, (before or counted).result())
+                    self.position, whole = chunk.position._asdict(), True
+                    if watch(status):
+                        return True
+                    if time.monotonic() - saved_at > self.config.training.snapshot_every:
+                        counted.result()
+                        self.save()
+                        saved_at = time.monotonic()
+                if counted is not None:
+                    watch(Status(self.rows, counted.result()))
+                self._fit()
+                return False
+            finally:
+                if whole and self.rows != self._saved_rows and self.position is not None:
+                    if counted is not None:
+                        counted.result()
+                    self.save()
+
+    def _learn(self, batch: Batch) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
+        learn = self.model.learn if self.learner is None else self.learner.learn
+        learned = learn_rows(self.model, batch, self.rows, learn)
+        self.rows += len(batch)
+        return learned
+
+    def _count(self, kept: Batch, predicted: NDArray[np.float64], weights: NDArray[np.float64]) -> Figures:
+        """Count rows that were learned: in a thread beside the learning, since that leaves a core for it, now and then."""
+        known = ~np.isnan(predicted)
+        if not known.all():
+            kept, predicted, weights = selected(kept, known), predicted[known], weights[known]
+        if len(kept):
+            self.tracker.add(kept, predicted, weights)
+        return self.tracker.overall()
+
+    def _fit(self) -> None:
+        """A model that only gathers rows while it learns is fitted to them at the end of the log."""
+        if hasattr(self.model, "fit") and self.model.rows_learned and self.rows != self._fitted_rows:
+            self.model.fit()
+            self._fitted_rows = self.rows
+            self._saved_rows = -1
+
+    def save(self) -> Path:
+        """Write the lines of metrics.jsonl up to this moment, and a snapshot of it."""
+        if self.learner is not None:
+            self.learner.gather()
+        if self.names is not None:
+            self.names.save(self.folder)  # before the snapshot: what it has learned has its name then, whatever happens
+        # Before the snapshot, too: after a kill in between, the same rows come again, and the same lines.
+        lines = [json.dumps({"kind": "point", **point}) for point in self.tracker.curve()]
+        lines += [json.dumps({"kind": "period", **period}) for period in self.tracker.summary()["days"]]
+        temporary = self.folder / ".metrics.jsonl"
+        temporary.write_text("".join(f"{line}\n" for line in lines))
+        temporary.rename(self.folder / "metrics.jsonl")
+        tracker, arrays = self.tracker.state()
+        period = list(self.config.training.period(self.config.schema))
+        facts = {"rows": self.rows, "position": self.position, "period": period, "tracker": tracker}
+        facts["fitted_rows"] = self._fitted_rows
+        path = save(self.model, self.folder, facts, {"metrics": arrays})
+        self._saved_rows = self.rows
+        return path
+
+    def summary(self) -> dict[str, Any]:
+        """The figures so far, and the model's counters."""
+        return {"model": self.config.kind, **self.tracker.summary(), "rows": self.rows, "counters": self.model.metrics()}
+
+
+def new_model(config: Config, first: Batch) -> Model:
+    """The model of a configuration; an automatic rate of negatives is worked out from `first`, rows of the log."""
+    rate = config.training.negative_rate
+    if rate == "auto":
+        assert first.clicks is not None
+        rate = auto_rate(float(first.clicks.mean()))
+    return config.build(check_rate(float(rate)))
+
+
+def learn_rows(
+    model: Model, batch: Batch, position: int, learn: Callable[[Batch], NDArray[np.float64]] | None = None
+) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
+    """Learn a batch that starts at `position` of the stream, with `model.learn` or what stands in for it.
+
+    Returns the rows that were learned from, what was predicted for each before, and how many rows of the stream it stands for.
+    """
+    assert batch.clicks is not None
+    rate = model.negative_rate
+    kept = selected(batch, kept_rows(batch.clicks, position, getattr(model.spec, "seed", 0), rate))
+    if not len(kept):
+        return kept, np.zeros(0), np.zeros(0)
+    assert kept.clicks is not None
+    return kept, (learn or model.learn)(kept), stands_for(kept.clicks, rate)
+
+
+def stands_for(clicks: NDArray[np.float32], rate: float) -> NDArray[np.float64]:
+    """How many rows of the whole stream each kept row stands for."""
+    return np.where(clicks > 0, 1.0, 1.0 / rate)

@@ -1,0 +1,1 @@
+"""Choosing a model's settings by progressive log loss."""

@@ -1,0 +1,92 @@
+"""The online experiment as a whole on a tiny world: files, report, going on after an interruption, and the command."""
+
+import json
+import sys
+
+import pytest
+
+from pbodl.cli import main
+from pbodl.experiments.ab import ab_experiment as module
+from pbodl.experiments.ab.ab_arms import Setting
+from pbodl.experiments.ab.ab_experiment import ab
+from pbodl.experiments.ab.lineup import ABLATION, TABLES
+
+TINY = Setting(days=2, requests_per_day=1600, ads=40, burn_in=1)
+TWO = {"fm-batch": "ftrl", "dnn-batch": "ftrl"}
+# The arms of the paper without the costly fits: what is tested here is the machinery.
+MAIN = TABLES._replace(arms=tuple(arm._replace(kind=TWO.get(arm.kind, arm.kind)) for arm in TABLES.arms))
+LESS = ABLATION._replace(arms=ABLATION.arms[1:3])
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("ab")
+    return out, ab(out, TINY, seeds=2, workers=1, tests=(MAIN, LESS))
+
+
+def test_the_report_has_the_papers_figures_beside_ours(done):
+    out, result = done
+    text, page = (out / "ab.md").read_text(), (out / "report.html").read_text()
+    for words in ("Table 3", "Table 4", "+2.2 %", "+4.1 %", "+5.6 %", "+22.7 %", "+25.6 %", "11.86 %", "16.72 %", "17.02 %"):
+        assert words in text and words in page
+    for arm in (*MAIN.arms, *LESS.arms):
+        assert arm.name in text and arm.name in page
+    assert page.count("<svg") >= 8 and "http" not in page and "<script" not in page
+    first = result["tests"]["tables"]["arms"][2]
+    assert f"{100 * first['lifts']['ctr']['value']:+.1f} %" in text
+    assert "nan" not in text.lower().split()
+
+
+def test_the_figures_add_up(done):
+    out, result = done
+    assert json.loads((out / "ab.json").read_text()) == json.loads(json.dumps(result))
+    arms = result["tests"]["tables"]["arms"]
+    assert sum(arm["impressions"] for arm in arms) == 2 * TINY.days * TINY.requests_per_day
+    base = arms[0]["figures"]["ctr"]["value"]
+    for arm in arms[1:]:
+        lift = arm["lifts"]["ctr"]
+        assert lift["value"] == pytest.approx(arm["figures"]["ctr"]["value"] / base - 1)
+        assert lift["low"] <= lift["value"] <= lift["high"]
+        assert arm["figures"]["regret"]["value"] == pytest.approx(1 - arm["figures"]["value"]["value"])
+        assert len(arm["days"]["ctr"]) == TINY.days and len(arm["seeds"]) == 2
+    pairs = result["tests"]["tables"]["comparisons"]
+    assert pairs[0]["arm"].endswith("(A/A)")
+
+
+def test_nothing_is_simulated_twice_and_what_is_missing_is(done, monkeypatch):
+    out, result = done
+    run = []
+    monkeypatch.setattr(module, "run_arms", lambda *_: pytest.fail("simulated again"))
+    assert ab(out, TINY, seeds=2, workers=1, tests=(MAIN, LESS)) == result
+    monkeypatch.undo()
+    (out / "arms" / "tables-3-1.json").unlink()
+    original = module.run_arms
+    monkeypatch.setattr(module, "run_arms", lambda *given: run.append(given[1:3]) or original(*given))
+    comp = ab(out, TINY, seeds=2, workers=1, tests=(MAIN, LESS))
+    assert run == [((3,), 1)]
+    figures = [[arm["figures"] for arm in whole["tests"]["tables"]["arms"]] for whole in (comp, result)]
+    assert figures[0] == figures[1]
+
+
+@pytest.mark.slow
+def test_processes_change_nothing(done, tmp_path):
+    _, result = done
+    comp = ab(tmp_path, TINY, seeds=2, workers=2, tests=(MAIN, LESS))
+    figures = [[arm["figures"] for arm in whole["tests"]["ablation"]["arms"]] for whole in (comp, result)]
+    assert figures[0] == figures[1]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--days", "0", "days is 0"), ("--rank-by", "clicks", "allowed: ecpm, ctr"), ("--seeds", "0", "seeds is 0"),
+        ("--ads", "1", "slots is 1"), ("--burn-in", "0", "burn-in is 0"), ("--workers", "0", "workers is 0"),
+    ],
+)  # fmt: skip
+def test_the_command_refuses_what_makes_no_sense(tmp_path, monkeypatch, capsys, option, value, words):
+    small = ["--days", "1", "--requests-per-day", "200", "--seeds", "1", "--workers", "1"]
+    monkeypatch.setattr(sys, "argv", ["pbodl", "experiment", "ab", "--out", str(tmp_path / "x"), *small, option, value])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert words in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,138 @@
+"""Calls over sockets: answered in the end, whatever happens to the other side."""
+
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from pbodl.errors import InputError
+from pbodl.parallel.cluster.journal import Superseded
+from pbodl.parallel.cluster.remote_calls import TOKEN, Door, Links
+
+SECRET = bytes(range(TOKEN))
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    monkeypatch.setattr("pbodl.parallel.cluster.remote_calls.PAUSE", 0.0)
+
+
+def door(**methods) -> Door:
+    return Door(methods, "127.0.0.1", SECRET)
+
+
+def twice(content):
+    return content + content
+
+
+def closing_after(received: int) -> socket.socket:
+    """Somebody who hangs up after so many bytes."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        caller, _ = listening.accept()
+        with caller:
+            caller.recv(received, socket.MSG_WAITALL) if received else None
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening
+
+
+def test_calls_to_several_doors_are_answered_in_order():
+    doors = [door(join=lambda *parts, n=n: bytes([n]) + b"|".join(parts)) for n in range(3)]
+    links = Links(3, lambda n: doors[n].address, SECRET)
+    for large in (b"", b"x" * 3_000_000):
+        answers = links.ask([("join", (large, b"y"))] * 3)
+        assert answers == [bytes([n]) + large + b"|y" for n in range(3)]
+
+
+def test_what_arrives_is_aligned_and_can_be_written():
+    seen = []
+
+    def note(keys):
+        seen.append(np.frombuffer(keys, np.uint64))
+        return keys
+
+    place = door(note=note)
+    (answer,) = Links(1, lambda _: place.address, SECRET).ask([("note", (b"12345678" * 3,))])
+    for array in (seen[0], np.frombuffer(answer, np.uint64)):
+        assert array.flags.aligned and array.flags.writeable
+
+
+def test_it_calls_until_it_is_answered():
+    with socket.socket() as nobody, closing_after(0) as rude, closing_after(TOKEN + 30) as killed:
+        nobody.bind(("127.0.0.1", 0))
+        last = door(twice=twice)
+        addresses = [one.getsockname() for one in (nobody, rude, killed)] + [last.address]
+        found = iter(addresses)
+        links = Links(1, lambda _: next(found), SECRET)
+        assert links.ask([("twice", (b"ab" * 100_000,))]) == [b"abab" * 100_000]
+        assert next(found, None) is None
+
+
+def test_one_that_is_superseded_hangs_up_and_its_successor_is_asked():
+    def late(content):
+        raise Superseded
+
+    doors = iter([door(push=late), door(push=twice)])
+    links = Links(1, lambda _: next(doors).address, SECRET)
+    assert links.ask([("push", (b"a",))]) == [b"aa"]
+
+
+@pytest.mark.parametrize("name, said", [("refuse", "failed in another process: ValueError: not this"), ("other", "KeyError")])
+def test_an_error_is_an_answer(name, said):
+    def refuse():
+        raise ValueError("not this")
+
+    place = door(refuse=refuse, twice=twice)
+    links = Links(1, lambda _: place.address, SECRET)
+    with pytest.raises(InputError, match=said):
+        links.ask([(name, ())])
+    assert links.ask([("twice", (b"a",))]) == [b"aa"]
+
+
+def test_after_an_error_of_one_the_answer_of_another_is_not_taken_for_the_next():
+    def refuse(content):
+        raise ValueError("not this")
+
+    doors = [door(refuse=refuse, twice=twice), door(refuse=twice, twice=twice)]
+    links = Links(2, lambda n: doors[n].address, SECRET)
+    with pytest.raises(InputError, match="not this"):
+        links.ask([("refuse", (b"a",))] * 2)
+    assert links.ask([("twice", (b"b",))] * 2) == [b"bb"] * 2
+
+
+def test_who_does_not_know_the_token_is_not_heard():
+    called = []
+    place = door(note=lambda: called.append(1) or b"")
+    with socket.create_connection(place.address) as stranger:
+        stranger.sendall(bytes(TOKEN) + b"\x01\0\0\0" + b"\x04\0\0\0\0\0\0\0" + b"note")
+        assert _ended(stranger)
+    assert called == []
+
+
+def _ended(link: socket.socket) -> bool:
+    try:
+        return link.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_closed_it_gives_up():
+    hanging = threading.Event()
+    began = threading.Event()
+
+    def hang():
+        began.set()
+        hanging.wait()
+        return b""
+
+    place = door(hang=hang)
+    links = Links(1, lambda _: place.address, SECRET)
+    closing = threading.Thread(target=lambda: began.wait() and links.close())
+    closing.start()
+    with pytest.raises(ConnectionError):
+        links.ask([("hang", ())])
+    closing.join()
+    hanging.set()

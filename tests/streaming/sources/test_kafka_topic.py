@@ -1,0 +1,153 @@
+"""Kafka, over TCP, against the client library's mock cluster: offsets of our own, groups that change, topics that lost events."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import confluent_kafka
+import msgspec
+import pytest
+
+from pbodl.errors import InputError
+from pbodl.streaming.sources.event_source import Lost, Pack, StreamPosition
+from pbodl.streaming.sources.kafka_topic import KafkaSink, KafkaTopic
+from tests.streaming.traffic import click, impression
+
+FAST = "session.timeout.ms=6000&heartbeat.interval.ms=100&topic.metadata.refresh.interval.ms=500"
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    # The cluster lives as long as this client does.
+    cluster = confluent_kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
+    brokers = cluster.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    del cluster
+
+
+def send(address: str, count: int, first: int = 0, pack: int = 1) -> None:
+    sink = KafkaSink(address, pack)
+    sink.send([impression(f"i{number}", float(number)) for number in range(first, first + count)])
+    sink.close()
+
+
+def opened(address: str, count: int, pack: int = 1) -> KafkaTopic:
+    send(address, count, pack=pack)
+    return KafkaTopic(address)
+
+
+def names(first: int, stop: int) -> list[str]:
+    return sorted(f"i{number}" for number in range(first, stop))
+
+
+def ids(pack: Pack) -> list[str]:
+    events = [msgspec.msgpack.decode(content) for content in pack.contents]
+    return [event["id"] for some in events for event in (some if isinstance(some, list) else [some])]
+
+
+def read_all(topic: KafkaTopic, after: StreamPosition, count: int) -> tuple[list[str], StreamPosition]:
+    found: list[str] = []
+    until = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < until:
+        pack = topic.read(after, 0.1)
+        found, after = found + ids(pack), pack.position
+    return found, after
+
+
+@pytest.mark.parametrize("pack", [1, 7])
+def test_every_event_once_from_our_own_offsets(servers: str, pack: int) -> None:
+    address = f"kafka://{servers}/plain{pack}"
+    topic = opened(address, 30, pack)
+    first, middle = read_all(topic, topic.start("start"), 30)
+    send(address, 30, first=30, pack=pack)
+    rest, end = read_all(topic, middle, 30)
+    assert sorted(first) == names(0, 30) and sorted(rest) == names(30, 60)
+    assert middle <= end and not end <= middle
+    assert topic.ended(end) and not topic.ended(middle) and topic.start("end") == end
+    topic.close()
+    # Another reader, from a position that was saved in between: the same events again, and no others.
+    again = KafkaTopic(address)
+    again.check(StreamPosition.of(middle.plain()))
+    assert sorted(read_all(again, StreamPosition.of(middle.plain()), 30)[0]) == names(30, 60)
+    assert sorted(read_all(again, again.start("start"), 60)[0]) == names(0, 60)
+    again.close()
+
+
+def test_an_impression_and_its_click_meet_in_one_partition(servers: str) -> None:
+    address = f"kafka://{servers}/pairs"
+    sink = KafkaSink(address, 1)
+    sink.send([event for n in range(40) for event in (impression(f"p{n}", 1.0), click(f"p{n}", 2.0))])
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "look", "log_level": 0})
+    consumer.assign([confluent_kafka.TopicPartition("pairs", part, 0) for part in range(4)])
+    homes: dict[str, set[int]] = {}
+    until = time.monotonic() + 30
+    while sum(map(len, homes.values())) < 40 and time.monotonic() < until:
+        for message in consumer.consume(200, 0.2):
+            homes.setdefault(msgspec.msgpack.decode(message.value())["id"], set()).add(message.partition())
+    consumer.close()
+    assert len(homes) == 40 and all(len(parts) == 1 for parts in homes.values())
+    assert len(set.union(*homes.values())) > 1
+
+
+def test_a_group_shares_its_partitions_and_each_event_counts_once(servers: str) -> None:
+    address = f"kafka://{servers}/shared?group=learners&{FAST}"
+    send(f"kafka://{servers}/shared", 200)
+    learned: dict[str, list[str]] = {"a": [], "b": []}
+    stop = {"a": threading.Event(), "b": threading.Event()}
+
+    def learner(name: str) -> None:
+        """Reads, learns, and saves now and then; after a loss it goes back to what was saved."""
+        topic = KafkaTopic(address)
+        position = saved = topic.start("start")
+        since: list[str] = []
+        while not stop[name].is_set():
+            try:
+                pack = topic.read(position, 0.1)
+                since, position = since + ids(pack), pack.position
+                with topic.saving(position):
+                    learned[name].extend(since)
+                since, saved = [], position
+            except Lost:
+                since, position = [], saved
+        topic.close()
+
+    threads = {name: threading.Thread(target=learner, args=(name,)) for name in learned}
+    threads["a"].start()
+    _until(lambda: len(learned["a"]) == 200)
+    threads["b"].start()  # takes some partitions over
+    time.sleep(1.0)
+    deadline = time.monotonic() + 40
+    sent = 200
+    while not learned["b"] and time.monotonic() < deadline:
+        send(f"kafka://{servers}/shared", 40, first=sent)
+        sent += 40
+        time.sleep(1.0)
+    stop["a"].set()  # and gives all to the other
+    threads["a"].join()
+    send(f"kafka://{servers}/shared", 40, first=sent)
+    sent += 40
+    _until(lambda: len(learned["a"]) + len(learned["b"]) >= sent)
+    stop["b"].set()
+    threads["b"].join()
+    assert learned["b"], "the second member never got a partition"
+    assert sorted(learned["a"] + learned["b"]) == names(0, sent)
+
+
+def _until(happened, patience: float = 40.0) -> None:
+    end = time.monotonic() + patience
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def test_lost_events_are_told(servers: str) -> None:
+    address = f"kafka://{servers}/short"
+    topic = opened(address, 8)
+    with pytest.raises(InputError, match=r"ends at offset .* before the saved position 1000"):
+        topic.check(StreamPosition({"0": (1000,)}))
+    topic.close()
+
+
+@pytest.mark.parametrize("address", ["kafka://", "kafka://host:9092", "kafka://host:9092/"])
+def test_addresses_without_a_topic_are_refused(address: str) -> None:
+    with pytest.raises(InputError, match="names no topic"):
+        KafkaTopic(address)

@@ -1,0 +1,105 @@
+"""Redis streams: packed or not, from a position, in a group, over a server's death, and with entries that are gone."""
+
+import msgspec
+import pytest
+
+from pbodl.errors import InputError
+from pbodl.streaming.events import EventDecoder
+from pbodl.streaming.sources.event_source import StreamPosition
+from pbodl.streaming.sources.redis_stream import RedisSink, RedisStream
+from tests.streaming.redis_server import RedisServer, needs_redis
+from tests.streaming.traffic import SCHEMA, impression
+
+pytestmark = needs_redis
+
+
+def times(source: RedisStream, after: StreamPosition) -> tuple[list[float], StreamPosition]:
+    found: list[float] = []
+    while pack := source.read(after, 0.02):
+        found, after = found + EventDecoder(SCHEMA).decode(pack.contents).times.tolist(), pack.position
+    return found, after
+
+
+def send(address: str, first: int, stop: int, pack: int) -> None:
+    sink = RedisSink(address, pack)
+    sink.send([impression(f"i{n}", n) for n in range(first, stop)])
+    sink.close()
+
+
+def test_packed_and_single_events_and_plain_entries(redis_server: RedisServer) -> None:
+    address = redis_server.address("s")
+    send(address, 0, 10, 4)
+    send(address, 10, 13, 1)
+    redis_server.client.xadd("s", {"event": "impression", "id": "x", "time": "13.5", "ad": "a"})
+    redis_server.client.xadd("s", {"data": msgspec.json.encode([impression("y", 14)])})
+    source = RedisStream(address)
+    found, after = times(source, source.start("start"))
+    assert found == [*range(13), 13.5, 14]
+    assert source.ended(after) and source.start("end") == after and not source.ended(source.start("start"))
+    send(address, 20, 25, 2)
+    assert times(RedisStream(address), StreamPosition.of(after.plain()))[0] == [20, 21, 22, 23, 24]
+
+
+def test_a_server_that_dies_is_waited_for(redis_server: RedisServer) -> None:
+    address = redis_server.address("s")
+    send(address, 0, 4, 2)
+    source = RedisStream(address)
+    found, after = times(source, source.start("start"))
+    redis_server.kill()
+    assert not source.read(after, 0.02) and not source.ended(after) and source.reconnects == 1
+    redis_server.start()
+    source.check(after)
+    send(address, 4, 6, 1)
+    assert (found, times(source, after)[0]) == ([0, 1, 2, 3], [4, 5])
+
+
+def test_entries_that_are_gone_are_told(redis_server: RedisServer) -> None:
+    address = redis_server.address("s")
+    send(address, 0, 6, 1)
+    source = RedisStream(address)
+    middle = source.read(StreamPosition(), 0.02).position
+    send(address, 6, 12, 1)
+    redis_server.client.xtrim("s", maxlen=3, approximate=False)
+    with pytest.raises(InputError, match="were trimmed before they were read"):
+        source.check(middle)
+    _, end = times(source, middle)
+    source.check(end)
+    redis_server.client.delete("s")
+    with pytest.raises(InputError, match="the server has lost entries"):
+        source.check(end)
+
+
+def test_a_group_deals_entries_out_and_acknowledges_what_is_saved(redis_server: RedisServer) -> None:
+    address = redis_server.address("s")
+    send(address, 0, 40, 1)
+    first, second = (RedisStream(f"{address}?group=g&consumer={name}") for name in "ab")
+    start = first.start("start")
+    first._count = second._count = 10
+    one, other = first.read(start, 0.02), second.read(second.start("start"), 0.02)
+    assert len(one.contents) == len(other.contents) == 10
+    with first.saving(one.position):
+        pass
+    assert redis_server.client.xpending("s", "g")["pending"] == 10
+    more = first.read(one.position, 0.02)
+    # The first is killed: what it had saved does not come again, what it had only read does, and so does nothing of the second's.
+    revived = RedisStream(f"{address}?group=g&consumer=a")
+    revived._count = 100
+    again = revived.read(one.position, 0.02)
+    assert again.contents == more.contents
+    # Killed after the snapshot, before the acknowledgement: the snapshot knows.
+    saved = again.position
+    third = RedisStream(f"{address}?group=g&consumer=a")
+    learned = times(third, saved)[0]
+    assert not set(learned) & set(EventDecoder(SCHEMA).decode(again.contents).times.tolist())
+    with third.saving(saved):
+        pass
+    everything = [*one.contents, *other.contents, *again.contents]
+    assert sorted(EventDecoder(SCHEMA).decode(everything).times.tolist() + learned) == list(range(40))
+
+
+@pytest.mark.parametrize(
+    "address", ["redis://h", "redis:///s", "redis://h/s?db=x", "redis://h/s?group=g", "redis://h/s?colour=red"]
+)
+def test_addresses_that_say_too_little_or_too_much_are_refused(address: str) -> None:
+    with pytest.raises(InputError):
+        RedisStream(address)

@@ -1,0 +1,152 @@
+"""`pbodl online` from its options on: sources, publishing, alarms, burn-in, dead letters, /metrics, replay."""
+
+import json
+import socket
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import pbodl
+from pbodl.cli import app
+from pbodl.data.synthetic import World
+from pbodl.errors import InputError
+from pbodl.publishing.curves import read
+from pbodl.publishing.model_folder import ModelFolder
+from pbodl.streaming.online_service import Options, Pace, online, parse_speed
+from pbodl.streaming.sources.event_sink import FileSink
+from pbodl.streaming.sources.event_source import StreamPosition
+from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
+from pbodl.training.config import to_toml
+from tests.streaming.traffic import config, decoded, fingerprint, impression, traffic
+
+JOIN = StreamOptions("5m", "20m", 5000)
+
+
+def write(path: Path, events: list[dict]) -> str:
+    sink = FileSink(str(path))
+    sink.send(events)
+    sink.close()
+    return str(path)
+
+
+def straight(events: list[dict], folder: Path) -> StreamLearner:
+    ref = StreamLearner.start(config(), folder / "ref", JOIN, StreamPosition())
+    ref.take(decoded(events), StreamPosition())
+    ref.finish()
+    return ref
+
+
+def test_a_file_is_learned_published_and_shown(tmp_path: Path) -> None:
+    events = traffic(3000)
+    source = write(tmp_path / "events.jsonl", [*events[:50], {"event": "clack"}, *events[50:]])
+    options = Options(source, tmp_path / "run", JOIN, publish=str(tmp_path / "model"), until_end=True)
+    figures = online(config(), options)
+    assert fingerprint(pbodl.load(tmp_path / "run")) == fingerprint(straight(events, tmp_path).model)
+    assert (figures["events"], figures["bad"]) == (len(events), 1)
+    letter = json.loads((tmp_path / "run" / "dead-letters.jsonl").read_text())
+    assert "its event is 'clack'" in letter["reason"] and "clack" in letter["raw"]
+    newest = ModelFolder(tmp_path / "model")
+    publication = newest.read(newest.entries()[-1])
+    assert publication.manifest.counters["rows_learned"] == figures["rows_learned"]
+    assert publication.manifest.facts["events"] == len(events)
+    assert read(tmp_path / "run")[-1]["rows"] == figures["rows_learned"]
+    # Started again, it finds nothing new, and nothing counts twice.
+    assert online(config(), options) == figures
+    assert len((tmp_path / "run" / "dead-letters.jsonl").read_text().splitlines()) == 1
+
+
+def test_an_alarm_holds_publishing_until_it_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pbodl.streaming.watchdog.LEARNING", 1)
+    draws = np.random.default_rng(0)
+    clicks, users = (draws.random(12_000) < 0.1).tolist(), draws.integers(20, size=12_000).tolist()
+    rows = [{"time": float(n), "user": users[n], "ad": n % 5, "click": int(clicks[n])} for n in range(12_000)]
+    source = write(tmp_path / "events.jsonl", rows)
+    options = Options(source, tmp_path / "run", JOIN, publish=str(tmp_path / "model"), until_end=True)
+    assert online(config(), options)["held"] is None
+    before = ModelFolder(tmp_path / "model").entries()
+    write(tmp_path / "events.jsonl", [{**row, "time": row["time"] + 12_000, "click": 1 - row["click"]} for row in rows[:4000]])
+    assert online(config(), options)["held"] is not None
+    assert ModelFolder(tmp_path / "model").entries() == before
+    assert online(config(), options._replace(release=True))["held"] is None
+    assert ModelFolder(tmp_path / "model").entries() != before
+
+
+def test_history_first_and_then_the_stream(tmp_path: Path) -> None:
+    rows = [{"time": float(n), "click": int(n % 7 == 0), "user": n % 11, "ad": n % 5} for n in range(900)]
+    history = write(tmp_path / "history.jsonl", rows[:600])
+    source = write(tmp_path / "events.jsonl", rows[400:])
+    options = Options(source, tmp_path / "run", JOIN, burn_in=(history,), until_end=True)
+    online(config(), options)
+    ref = config().build()
+    ref.learn(rows)
+    assert fingerprint(pbodl.load(tmp_path / "run")) == fingerprint(ref)
+
+
+def test_metrics_are_served_on_the_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pbodl.streaming.metrics_board.EVERY", 0.0)
+    source = write(tmp_path / "events.jsonl", traffic(300))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = Options(source, tmp_path / "run", JOIN, publish=str(tmp_path / "model"), until_end=True, speed=300.0)
+    options = options._replace(metrics_port=port)
+    thread = threading.Thread(target=lambda: _quietly(options))
+    thread.start()
+    text = ""
+    while thread.is_alive() and "pbodl_online_events_total 3" not in text:
+        try:
+            text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+        except OSError:
+            time.sleep(0.01)
+    thread.join()
+    names = ("events_total", "late_total", "lag", "event_lag_seconds", "packs_ahead", "events_per_second", "version")
+    for name in (*names, 'held{reason=""}'):
+        assert f"pbodl_online_{name} " in text, name
+
+
+def _quietly(options: Options) -> None:
+    # Signals are the main thread's.
+    from contextlib import nullcontext
+
+    from pbodl.streaming import online_service as service
+
+    original, service.signals = service.signals, lambda: nullcontext([])  # type: ignore[assignment]
+    try:
+        online(config(), options)
+    finally:
+        service.signals = original
+
+
+def test_the_command_and_the_producer(tmp_path: Path) -> None:
+    runner = CliRunner()
+    sent = runner.invoke(app, ["data", "replay", "--to", str(tmp_path / "world.jsonl"), "--rows", "400", "--delay", "900"])
+    assert sent.exit_code == 0, sent.output
+    command = ["online", "--source", str(tmp_path / "world.jsonl"), "--out", str(tmp_path / "run"), "--until-end", "--json"]
+    done = runner.invoke(app, [*command, "--preset", "synthetic", "--set", "model.dim=2", "--set", "model.hidden=[]"])
+    assert done.exit_code == 0, done.output
+    figures = json.loads(done.stdout.splitlines()[-1])
+    world = sum(int(batch.column("click").to_numpy().sum()) for batch in World(days=1, rows=400).batches())
+    assert (figures["impressions"], figures["clicks"], figures["positives"]) == (400, world, world)
+    assert figures["late"] > 0
+    again = runner.invoke(app, command)
+    assert again.exit_code == 0 and json.loads(again.stdout.splitlines()[-1]) == figures
+
+
+def test_slips_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a multiple such as 60x"):
+        parse_speed("fast")
+    with pytest.raises(InputError, match="must be above 0"):
+        Pace(0.0)
+    with pytest.raises(InputError, match="streams are read from"):
+        online(config(), Options("amqp://host/queue", tmp_path / "run"))
+    with pytest.raises(InputError, match="--speed replays a file"):
+        online(config(), Options("redis://127.0.0.1/s", tmp_path / "run", speed=2.0))
+    (tmp_path / "c.toml").write_text(to_toml(config()))
+    write(tmp_path / "e.jsonl", [impression("a", 1.0)])
+    result = CliRunner().invoke(app, ["online", "--source", str(tmp_path / "e.jsonl"), "--out", str(tmp_path / "run")])
+    assert isinstance(result.exception, InputError) and "give --config, or --preset" in str(result.exception)

@@ -1,0 +1,124 @@
+"""The learner: reads of any size, burn-in, decay by event time, bad events in a row, and what it says of itself."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pbodl.data.convert import from_data
+from pbodl.errors import InputError
+from pbodl.models.contract import Model
+from pbodl.models.snapshot import rollback
+from pbodl.streaming.sources.event_source import StreamPosition
+from pbodl.streaming.stream_learner import MOST_BAD, StreamLearner, StreamOptions
+from tests.streaming.traffic import SCHEMA, config, decoded, fingerprint, impression, pieces, traffic
+
+JOIN = StreamOptions("5m", "20m", 800)
+
+
+def learner(folder: Path, **training: object) -> StreamLearner:
+    return StreamLearner.start(config(**training), folder, JOIN, StreamPosition())
+
+
+def after(events: list[dict], folder: Path, sizes: list[int], **training: object) -> StreamLearner:
+    own = learner(folder, **training)
+    for number, piece in enumerate(pieces(events, sizes)):
+        own.take(decoded(piece), StreamPosition({"s": (number,)}))
+    return own
+
+
+@pytest.mark.parametrize("training", [{}, {"negative_rate": 0.4}, {"half_life": "30m"}])
+def test_reads_of_any_size_give_the_same_bits(tmp_path: Path, training: dict) -> None:
+    events = traffic(2500)
+    ref = after(events, tmp_path, [10_000], **training)
+    comp = after(events, tmp_path, [1, 700, 13], **training)
+    assert fingerprint(comp.model) == fingerprint(ref.model)
+    assert comp.metrics() == ref.metrics()
+
+
+def test_saved_and_resumed_is_never_stopped(tmp_path: Path) -> None:
+    events = traffic(2500)
+    ref = after(events, tmp_path / "ref", [300])
+    comp = after(events[:1200], tmp_path / "comp", [300])
+    comp.save()
+    comp = StreamLearner.resume(config(), tmp_path / "comp")
+    assert comp.position == StreamPosition({"s": (3,)})
+    comp.take(decoded(events[1200:]), StreamPosition())
+    assert fingerprint(comp.model) == fingerprint(ref.model)
+    assert comp.metrics() == ref.metrics()
+
+
+def test_going_back_takes_the_position_back_too(tmp_path: Path) -> None:
+    events = traffic(1500)
+    own = after(events[:600], tmp_path, [600])
+    own.save()
+    own.take(decoded(events[600:]), StreamPosition({"s": (99,)}))
+    own.save()
+    rollback(tmp_path)
+    back = StreamLearner.resume(config(), tmp_path)
+    assert back.position == StreamPosition({"s": (0,)})
+    back.take(decoded(events[600:]), StreamPosition({"s": (99,)}))
+    assert fingerprint(back.model) == fingerprint(own.model)
+
+
+def test_rows_that_no_event_touches_forget_by_the_events_time(tmp_path: Path) -> None:
+    def variance_after(days: float) -> float:
+        linear = config(half_life="1d")._replace(kind="sparse-mlp", model={"dim": 1, "hidden": [], "linear": False})
+        own = StreamLearner.start(linear, tmp_path, JOIN, StreamPosition())
+        own.join.skip_holding()
+        own.take(decoded([impression(n, 10.0 * n, ad="rare") for n in range(300)]), StreamPosition())
+        start = 3000 + 86400 * days
+        own.take(decoded([impression(f"x{n}", start + 10 * n, ad="other") for n in range(200)]), StreamPosition())
+        return float(own.model.predict([{"user": "u", "ad": "rare", "time": start}]).variance[0])
+
+    soon, later, much_later = (variance_after(days) for days in (0.0, 0.9, 1.8))
+    assert 1.15 * soon < later and 1.15 * later < much_later
+
+
+def test_history_and_stream_meet_without_gap_or_overlap(tmp_path: Path) -> None:
+    rows = [{"time": float(n), "click": int(n % 7 == 0), "user": n % 11, "ad": n % 5} for n in range(900)]
+    ref = learner(tmp_path)
+    ref.learn_history(from_data(SCHEMA, rows[:600], labelled=True), {})
+    assert ref.model.rows_learned == 600
+    ref.end_history()
+    # The stream still holds what the history had, and the rest.
+    ref.take(decoded(rows), StreamPosition())
+    straight: Model = config().build()
+    straight.learn(rows)
+    assert fingerprint(ref.model) == fingerprint(straight)
+    assert ref.join.metrics()["joined"] == 300
+
+
+def test_too_many_bad_events_in_a_row_are_an_error_and_others_are_not(tmp_path: Path) -> None:
+    own = learner(tmp_path)
+    good, bad = impression("a", 1.0), {"event": "clack"}
+    for _ in range(3):
+        own.take(decoded([bad] * (MOST_BAD - 1) + [good]), StreamPosition())
+    own.take(decoded([bad] * (MOST_BAD - 10)), StreamPosition())
+    with pytest.raises(InputError, match="events in a row were bad, the last because its event is 'clack'"):
+        own.take(decoded([bad] * 10), StreamPosition())
+    assert own.bad == 4 * MOST_BAD - 3
+
+
+def test_other_settings_than_the_runs_are_refused(tmp_path: Path) -> None:
+    learner(tmp_path).save()
+    other = config()._replace(kind="sparse-mlp")
+    with pytest.raises(InputError, match="another schema or model"):
+        StreamLearner.resume(other, tmp_path)
+    with pytest.raises(InputError, match="deep probit family"):
+        StreamLearner.start(config()._replace(kind="ftrl", model={}), tmp_path, JOIN, StreamPosition())
+    with pytest.raises(InputError, match="auto"):
+        StreamLearner.start(config(negative_rate="auto"), tmp_path, JOIN, StreamPosition())
+    with pytest.raises(InputError, match="--window"):
+        StreamLearner.start(config(), tmp_path, StreamOptions("100 rows"), StreamPosition())
+
+
+def test_the_ctr_it_shows_is_that_of_the_impressions(tmp_path: Path) -> None:
+    own = StreamLearner.start(config(negative_rate=0.5), tmp_path, StreamOptions("5m", "2h"), StreamPosition())
+    for piece in pieces(traffic(4000, delay=600.0), [500]):
+        own.take(decoded(piece), StreamPosition())
+    own.finish()
+    counts = own.metrics()
+    assert counts["late"] > 200
+    assert counts["ctr"] == pytest.approx(counts["clicks"] / counts["impressions"], rel=0.05)
+    assert np.isfinite(counts["log_loss"])
