@@ -299,6 +299,6 @@ def test_errors_of_the_program_travel_too(world, monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(readers.Decoder, "chunk", broken)
+    monkeypatch.setattr(readers.ChunkDecoder, "chunk", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         list(open_log(folder / "a.csv", schema))
