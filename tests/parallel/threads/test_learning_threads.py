@@ -1,12 +1,15 @@
 """Threads on one machine: one is the ordinary kernel; taking turns is deterministic; several are as good."""
 
+import threading
+
 import numpy as np
 import pytest
 
 import pbodl
 from pbodl.errors import InputError
 from pbodl.models.clock import parse_duration
-from pbodl.parallel.threads.learning_threads import SMALLEST, Threads, block_edges, learn_with_threads
+from pbodl.parallel.threads import learning_threads
+from pbodl.parallel.threads.learning_threads import SMALLEST, block_edges, learn_with_threads
 from tests.click_log import PLAIN, RICH
 from tests.parallel.logs import differing, fm, log_loss, market_log, rich_log
 
@@ -159,15 +162,25 @@ def test_a_burn_in_in_time_needs_a_clock_of_time():
         learn_with_threads(pbodl.FMMLP(PLAIN), 2, burn_in=parse_duration("2d", "burn_in"))
 
 
-def test_a_failing_thread_is_not_passed_over():
-    threads = Threads(2)
-    threads.seen = 10**6
-    model = fm()
-    model.kernel = threads
-    batch = market_log(500)
-    model.row_prior = None
-    with pytest.raises(Exception):  # noqa: B017
+def test_a_failing_thread_is_not_passed_over(monkeypatch):
+    model, batch = fm(), market_log(4000)
+    learn_with_threads(model, 2)
+    model.kernel.seen = 10**6
+    workers = []
+
+    def second_fails(*arguments):
+        workers.append(threading.current_thread().name)
+        if len(workers) == 2:
+            raise ArithmeticError("in the second thread")
+        learn_blocks(*arguments)
+
+    learn_blocks = learning_threads.learn_blocks
+    monkeypatch.setattr(learning_threads, "learn_blocks", second_fails)
+    with pytest.raises(ArithmeticError, match="in the second thread"):
         model.learn(batch)
+    assert len(workers) == 2 and all(name.startswith("pbodl-worker") for name in workers)
+    monkeypatch.undo()
+    assert np.isfinite(model.learn(batch)).all()  # the threads still work
 
 
 @pytest.mark.parametrize(
