@@ -44,7 +44,7 @@ check: $(READY) ## ruff, mypy, import-linter
 bench: $(BENCH_READY) ## measure speed beside PyTorch and Vowpal Wabbit
 	$(BENCH)/python -m benchmarks.speed
 
-bench-peers: $(BENCH_READY) ## compare with today's tools on 1M rows, and write docs/peers.md
+bench-peers: $(BENCH_READY) ## compare with today's tools on 1M rows, and write docs/lab/peers.md
 	$(BENCH)/python -m benchmarks.peers
 
 lock: ## write requirements.lock anew from the newest releases

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.peers`: our models beside today's tools, on the same rows, in one table: docs/peers.md.
+"""`python -m benchmarks.peers`: our models beside today's tools, on the same rows, in one table: docs/lab/peers.md.
 
 One pass over the training days of a generated log, then its last day with the model frozen. Every tool runs in processes of its
 own, one after the other; settings are chosen by the progressive log loss on the first training rows, never by the last day.
@@ -24,7 +24,7 @@ from benchmarks.split import load, log_loss, prepare
 from pbodl.experiments.paired import Difference, paired_difference
 from pbodl.training.stream_metrics import StreamMetrics
 
-PAGE = Path(__file__).parent.parent / "docs" / "peers.md"
+PAGE = Path(__file__).parent.parent / "docs" / "lab" / "peers.md"
 LIBRARIES = ("vowpalwabbit", "river", "torch", "lightgbm", "numpy", "numba")
 
 

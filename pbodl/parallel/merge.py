@@ -10,7 +10,7 @@ predictive variance of z_L. A feature brings about s/M of it, so λ/(λ+τ) stan
 by itself: C runs from 1 for rare rows to W, the number of workers, for frequent ones. Then
     the worker learns the row to the power √C, as if others had brought it the same evidence (`kernels.row_powers`),
     and sends Δπ/√C, and d/C of the mean's step d;  of the dense weights Δπ, and d/W.
-The root and the factor 8 are empirical: docs/parallel.md has the measurements.
+The root and the factor 8 are empirical: docs/lab/parallel.md has the measurements.
 """
 
 from typing import NamedTuple

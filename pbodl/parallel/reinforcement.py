@@ -1,6 +1,6 @@
 """Learning more from the same data (PBODL §4.5): several passes over a minibatch, expectation propagation, sets of negatives.
 
-The paper's warning holds: all of these learn faster from abnormal data too (docs/parallel.md has figures).
+The paper's warning holds: all of these learn faster from abnormal data too (docs/lab/parallel.md has figures).
 
 `Passes` and `EP` are kernels: `model.kernel = EP()` makes `model.learn` use them, minibatch by minibatch; the probabilities that it
 returns are those of the first visit to each row.

@@ -87,7 +87,7 @@ class Collector:
         for name, value in values.items():
             if value is not None:
                 family = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
-                yield family(f"pbodl_online_{name}", f"See docs/online.md: {name}", value=float(value))
+                yield family(f"pbodl_online_{name}", f"See docs/guide/operating.md: {name}", value=float(value))
 
 
 def _serve(board: Board, port: int | None) -> Any:

@@ -9,7 +9,7 @@ import yaml
 
 from pbodl.cli import app
 
-MANIFEST = Path(__file__).parents[2] / "docs" / "kuberay.yaml"
+MANIFEST = Path(__file__).parents[2] / "docs" / "guide" / "kuberay.yaml"
 JOB = {"entrypoint": str, "submissionMode": str, "shutdownAfterJobFinishes": bool, "rayClusterSpec": dict}
 CLUSTER = {"rayVersion": str, "authOptions": dict, "headGroupSpec": dict, "workerGroupSpecs": list}
 HEAD = {"serviceType": str, "rayStartParams": dict, "template": dict}

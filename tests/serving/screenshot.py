@@ -1,7 +1,7 @@
 """Takes the picture of the dashboard that the README shows:
 
 pbodl up &  # and after some minutes
-python -m tests.serving.screenshot http://127.0.0.1:8080 docs/dashboard.png
+python -m tests.serving.screenshot http://127.0.0.1:8080 docs/guide/dashboard.png
 """
 
 import sys

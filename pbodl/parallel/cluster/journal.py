@@ -1,7 +1,7 @@
 """A shard's memory on disk: a snapshot, and the messages acknowledged since, so that a killed shard comes back as it was.
 
 `append` returns when the record is with the operating system: the death of the process loses nothing. With `sync` it returns when
-the record is on the disk, so that the death of the machine loses nothing either; docs/parallel.md has what that costs.
+the record is on the disk, so that the death of the machine loses nothing either; docs/lab/parallel.md has what that costs.
 
     folder/00000003.state   the snapshot, written whole and renamed into place
     folder/00000003.log     records since: length, checksum, bytes

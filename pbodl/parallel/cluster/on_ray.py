@@ -5,7 +5,7 @@ log. Ray places the actors by the CPUs they ask for, restarts them when their pr
 They talk over sockets of their own (`remote_calls`) and repeat calls that were not answered; (source, sequence) numbers make the
 effect of a repeated call happen once.
 
-Local use listens on 127.0.0.1 alone. A cluster is made with `ray start`, outside of this program: docs/scaling.md.
+Local use listens on 127.0.0.1 alone. A cluster is made with `ray start`, outside of this program: docs/guide/scaling.md.
 """
 
 import contextlib

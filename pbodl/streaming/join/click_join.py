@@ -2,7 +2,7 @@
 
 An impression waits for its click for a *window*. A click inside it makes the impression positive at once; the window's end makes it
 negative. A click after that is *late*: its impression was learned as negative, so that negative is learned once more to the power
--1, which divides its message out again, and then the positive (docs/online.md has the derivation). So is one whose negative was not
+-1, which divides its message out again, and then the positive (docs/lab/online.md has the derivation). So is one whose negative was not
 sampled, but for the division.
 
 Clicks at once and non-clicks a window later would teach that whatever is new, an ad or an hour, is always clicked. So non-clicks go

@@ -1,0 +1,234 @@
+"""Runs a page of the documentation as a reader would, block by block, and compares what it shows with what comes out.
+
+```console                commands after `$ `, then what they print; a command that shows nothing is only run
+```python                 code; one namespace per page
+```text                   what the Python block before it prints; anywhere else a drawing
+```json title="x.json"    a file (of any language) that the page asks its reader to write
+
+A comment `<!-- not run: REASON -->` above a block excepts it. `...` stands for anything, on a line of its own for any lines.
+Numbers agree within 2 % or 0.005; times and rates (`3.1 s`, `2,634/s`, `0:00:06`) always agree. Servers run until the page ends.
+"""
+
+import contextlib
+import io
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+RELATIVE, ABSOLUTE = 0.02, 0.005
+PATIENCE = 300.0  # seconds for a server to print what the page shows; the first start compiles
+PORTS = ("8080", "9101", "6379")  # a page's usual ports; others take their place, so that nothing else is in the way
+SERVERS = re.compile(r"(pbodl (serve|online)\b(?!.*--until-end)|redis-server\b)")
+
+NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+TIMES = re.compile(r"\d[\d,.]*(?= ?(?:s|ms|µs|seconds|minutes|rows/s|/s)\b)|\d+:\d\d:\d\d")
+PROGRESS = re.compile(r"━━")
+RULE = re.compile(r"[─━\s]+")
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the file it is the text of, and why it is not run."""
+
+    line: int
+    language: str
+    title: str
+    text: str
+    reason: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    found: list[Block] = []
+    lines = page.read_text(encoding="utf-8").splitlines()
+    reason, n = "", 0
+    while n < len(lines):
+        comment = re.fullmatch(r"\s*<!-- not run: (.+) -->", lines[n])
+        opening = re.fullmatch(r"(\s*)```(\w*)(?: title=\"([^\"]+)\")?\s*", lines[n])
+        if comment:
+            reason = comment[1]
+        elif opening:
+            end = next(m for m in range(n + 1, len(lines)) if lines[m].strip() == "```")
+            text = "\n".join(line.removeprefix(opening[1]) for line in lines[n + 1 : end]) + "\n"
+            found.append(Block(n + 1, opening[2], opening[3] or "", text, reason))
+            reason, n = "", end
+        elif lines[n].strip():
+            assert "```" not in lines[n][:4], f"{page.name}:{n + 1}: this fence is not understood: {lines[n]}"
+            reason = ""
+        n += 1
+    return found
+
+
+def sessions(text: str) -> list[tuple[str, list[str]]]:
+    """The commands of a console block, each with what is shown below it."""
+    found: list[tuple[str, list[str]]] = []
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith("$ "):
+            command = line.removeprefix("$ ")
+            while command.endswith("\\"):
+                command = command[:-1] + next(lines).strip()
+            found.append((command, []))
+        elif found:
+            found[-1][1].append(line)
+        else:
+            raise AssertionError(f"a console block starts with a command, not with {line!r}")
+    return found
+
+
+def agree(shown: str, got: str) -> bool:
+    """Whether two lines say the same, up to tolerance, times and `...`."""
+    shown, got = (" ".join(TIMES.sub("TIME", line).split()) for line in (shown, got))
+    pattern, numbers, last = "", [], 0
+    for match in re.finditer(rf"\.\.\.|…|{NUMBER.pattern}", shown):
+        pattern += re.escape(shown[last : match.start()])
+        if match[0] in ("...", "…"):
+            pattern += ".*"
+        else:
+            pattern += f"({NUMBER.pattern})"
+            numbers.append(match[0])
+        last = match.end()
+    found = re.fullmatch(pattern + re.escape(shown[last:]), got)
+    return found is not None and all(close(ref, comp) for ref, comp in zip(numbers, found.groups(), strict=True))
+
+
+def close(ref: str, comp: str) -> bool:
+    ref_value, comp_value = (float(text.replace(",", "").replace("−", "-")) for text in (ref, comp))
+    return abs(ref_value - comp_value) <= max(ABSOLUTE, RELATIVE * abs(ref_value))
+
+
+def told(text: str) -> list[str]:
+    """The lines of an output that count: no progress bars, no blank lines, no rules of tables."""
+    return [line.rstrip() for line in text.splitlines() if not RULE.fullmatch(line) and line.strip() and not PROGRESS.search(line)]
+
+
+def matches(shown: list[str], got: list[str]) -> bool:
+    """Whether the lines of `got` are those shown, a line of `...` standing for any number of them."""
+    if not shown:
+        return not got
+    if shown[0].strip() in ("...", "…"):
+        return any(matches(shown[1:], got[n:]) for n in range(len(got) + 1))
+    return bool(got) and agree(shown[0], got[0]) and matches(shown[1:], got[1:])
+
+
+def _without_comment(command: str) -> str:
+    return re.sub(r"\s+# .*", "", command)
+
+
+def free_port() -> str:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+class Reader:
+    """A reader who does what a page says, in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.printed: str | None = None  # by the Python block just before
+        self.servers: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
+        self.ports = {port: free_port() for port in PORTS}
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "TERM": "dumb"}
+
+    def read(self, page: Path) -> None:
+        """Run all blocks of a page, and stop what it started."""
+        try:
+            for block in blocks(page):
+                self._block(block, f"{page.relative_to(ROOT)}:{block.line}")
+        finally:
+            self._stop()
+
+    def _block(self, block: Block, where: str) -> None:
+        printed, self.printed = self.printed, None
+        if block.reason:
+            return
+        if block.title:
+            file = self.folder / block.title
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(self._with_ports(block.text), encoding="utf-8")
+        elif block.language == "console":
+            for command, shown in sessions(block.text):
+                self._command(command, told("\n".join(shown)), where)
+        elif block.language == "python":
+            output = io.StringIO()
+            with contextlib.chdir(self.folder), contextlib.redirect_stdout(output):
+                exec(compile(self._with_ports(block.text), where, "exec"), self.names)
+            self.printed = self._without_ports(output.getvalue())
+        elif block.language == "text":
+            if printed is not None:
+                self._compare(told(block.text), told(printed), where)
+        else:
+            raise AssertionError(f"{where}: a block of {block.language or 'no language'!r} needs a title, or a reason not to run")
+
+    def _command(self, command: str, shown: list[str], where: str) -> None:
+        if SERVERS.match(command):
+            self._serve(command, shown, where)
+            return
+        done = subprocess.run(
+            ["bash", "-c", self._with_ports(command)], cwd=self.folder, env=self.environment, timeout=600,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
+        )  # fmt: skip
+        output = self._without_ports(done.stdout)
+        expected = 2 if shown and shown[0].startswith("error:") else 0
+        assert done.returncode == expected, f"{where}: `{command}` exits with {done.returncode}:\n{output}"
+        if shown:
+            self._compare(shown, told(output), f"{where}: `{command}`")
+
+    def _serve(self, command: str, shown: list[str], where: str) -> None:
+        log = (self.folder / f"output-of-server-{len(self.servers)}").open("wb+")
+        port = " --port 8080" if command.startswith("pbodl serve") and "--port" not in command else ""  # the default, said aloud
+        server = subprocess.Popen(
+            ["bash", "-c", "exec " + self._with_ports(_without_comment(command) + port)], cwd=self.folder, env=self.environment,
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        self.servers.append((server, log))
+        until, got = time.monotonic() + PATIENCE, ""
+        while shown:
+            got = self._without_ports(Path(log.name).read_text(encoding="utf-8"))
+            if matches([*shown, "..."], told(got)) and (not port or self._ready()):
+                return
+            ended = server.poll() is not None
+            assert not ended and time.monotonic() < until, f"{where}: `{command}` should print {shown}, but prints:\n{got}"
+            time.sleep(0.1)
+
+    def _ready(self) -> bool:
+        """Whether the server has loaded its model, which people type too slowly to notice."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['8080']}/readyz", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def _stop(self) -> None:
+        for server, log in reversed(self.servers):
+            if server.poll() is None:
+                server.send_signal(signal.SIGINT)
+            try:
+                server.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
+            log.close()
+
+    def _compare(self, shown: list[str], got: list[str], where: str) -> None:
+        assert matches(shown, got), f"{where} shows\n" + "\n".join(shown) + "\n\nbut this came out\n" + "\n".join(got)
+
+    def _with_ports(self, text: str) -> str:
+        for port, other in self.ports.items():
+            text = re.sub(rf"\b{port}\b", other, text)
+        return text
+
+    def _without_ports(self, text: str) -> str:
+        for port, other in self.ports.items():
+            text = re.sub(rf"\b{other}\b", port, text)
+        return text

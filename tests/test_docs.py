@@ -1,0 +1,59 @@
+"""The documentation is true: README and guide are executed, lines are short, and every excepted block says why."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ROOT, Reader, agree, blocks, matches, sessions
+
+GUIDE = [ROOT / "README.md"]
+MARKDOWN = [*GUIDE]
+LONGEST = 140
+LONGEST_README = 120  # lines
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name_of)
+def test_pages_show_what_comes_out(page, tmp_path):
+    Reader(tmp_path).read(page)
+
+
+def test_blocks_that_are_not_run_say_why():
+    excepted = [(name_of(page), block) for page in GUIDE for block in blocks(page) if block.reason]
+    for name, block in excepted:
+        assert len(block.reason.split()) > 3, f"{name}:{block.line}: say why this block is not run, not {block.reason!r}"
+    assert len(excepted) <= 12, f"too many blocks are not run: {[(name, block.line) for name, block in excepted]}"
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=name_of)
+def test_lines_are_short(page):
+    lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+    long = [f"{name_of(page)}:{n} has {len(line)} characters" for n, line in lines if len(line) > LONGEST]
+    assert not long, f"break these lines; {LONGEST} characters are the most: {long}"
+
+
+def test_the_readme_is_short():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < LONGEST_README, f"README.md has {len(lines)} lines; it must have fewer than {LONGEST_README}"
+
+
+def test_figures_agree_within_tolerance_and_times_always():
+    assert agree("AUC 0.7512, 20,000 rows in 3.1 s", "AUC  0.7540, 20,000 rows in 88.2 s")
+    assert not agree("AUC 0.7512", "AUC 0.7812")
+    assert not agree("AUC 0.7512", "log loss 0.7512")
+    assert agree('{"ctr":[0.1,...', '{"ctr":[0.101,0.3]}')
+    assert agree("2,634/s at 0:00:06", "9/s at 1:10:00")
+
+
+def test_dots_stand_for_any_lines():
+    assert matches(["a", "...", "d"], ["a", "b", "c", "d"])
+    assert matches(["a", "...", "b"], ["a", "b"])
+    assert not matches(["a", "...", "d"], ["a", "b"])
+    assert not matches(["a"], ["a", "b"])
+
+
+def test_commands_may_continue_on_the_next_line():
+    assert sessions("$ one \\\n    two\nshown\n$ three\n") == [("one two", ["shown"]), ("three", [])]
