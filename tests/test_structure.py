@@ -37,6 +37,65 @@ HOMES = {
     "confluent_kafka": "pbodl/streaming/sources/kafka_topic.py",
 }
 
+# Modules without a test file of their name, and the file that tests them: most are parts of something that is tested as a whole.
+TESTED_IN = {
+    "baselines/batch_dnn.py": "baselines/test_batch_models.py",
+    "baselines/batch_fm.py": "baselines/test_batch_models.py",
+    "baselines/batch_model.py": "baselines/test_batch_models.py",
+    "baselines/matchbox_messages.py": "baselines/test_matchbox.py",
+    "baselines/online_baseline.py": "baselines/test_contract.py",
+    "data/arrow_columns.py": "data/test_convert.py",
+    "data/batch.py": "data/test_convert.py",
+    "data/dict_rows.py": "data/test_convert.py",
+    "data/guess/column_roles.py": "data/guess/test_schema_guess.py",
+    "data/guess/guess_toml.py": "data/guess/test_schema_guess.py",
+    "data/log/chunks.py": "data/log/test_log_reader.py",
+    "data/log/row_blocks.py": "data/log/test_log_reader.py",
+    "data/scan/candidate_names.py": "serving/scoring/test_body_scan.py",
+    "data/scan/candidates_json.py": "serving/scoring/test_body_scan.py",
+    "data/scan/candidates_msgpack.py": "serving/scoring/test_body_scan.py",
+    "data/scan/values.py": "data/scan/test_event_scan.py",
+    "data/synthetic/world.py": "data/synthetic/test_synthetic_log.py",
+    "data/synthetic/world_columns.py": "data/synthetic/test_synthetic_log.py",
+    "data/table/spread.py": "data/table/test_feature_table.py",
+    "experiments/ab/ab_report.py": "experiments/ab/test_ab_experiment.py",
+    "experiments/ab/ab_summary.py": "experiments/ab/test_ab_experiment.py",
+    "experiments/ab/ad_features.py": "experiments/ab/test_ad_world.py",
+    "experiments/ab/ad_market.py": "experiments/ab/test_ad_world.py",
+    "experiments/ab/arm_figures.py": "experiments/ab/test_arm.py",
+    "experiments/ab/lineup.py": "experiments/ab/test_ab_experiment.py",
+    "experiments/demo.py": "experiments/table1/test_table1_run.py",
+    "experiments/live_training.py": "experiments/test_live.py",
+    "experiments/outcomes.py": "experiments/table1/test_table1_run.py",
+    "experiments/table1/entries.py": "experiments/table1/test_table1_run.py",
+    "experiments/table1/protocol.py": "experiments/table1/test_table1_run.py",
+    "experiments/table1/table1_report.py": "experiments/table1/test_table1_run.py",
+    "kernels/sample_blocks.py": "kernels/test_network_batches.py",
+    "parallel/cluster/durable_shard.py": "parallel/cluster/test_coordinator.py",
+    "parallel/cluster/packing.py": "parallel/cluster/test_work_format.py",
+    "parallel/cluster/worker_slot.py": "parallel/cluster/test_coordinator.py",
+    "parallel/cluster_prior.py": "parallel/cluster/test_coordinator.py",
+    "parallel/threads/copies.py": "parallel/threads/test_learning_threads.py",
+    "serving/dashboard/feature_lists.py": "serving/test_dashboard.py",
+    "serving/dashboard/routes.py": "serving/test_dashboard.py",
+    "serving/http_messages.py": "serving/test_refusals.py",
+    "serving/scoring/candidate_kernels.py": "serving/scoring/test_predictor.py",
+    "serving/scoring/packed_rows.py": "serving/test_shared_versions.py",
+    "serving/server_limits.py": "serving/test_refusals.py",
+    "serving/server_metrics.py": "serving/test_http_service.py",
+    "streaming/commands.py": "test_cli.py",
+    "streaming/join/join_rules.py": "streaming/join/test_click_join.py",
+    "streaming/metrics_board.py": "streaming/test_online_service.py",
+    "streaming/plain_events.py": "streaming/test_events.py",
+    "streaming/read_ahead.py": "streaming/test_online_service.py",
+    "streaming/sources/event_source.py": "streaming/sources/test_followed_files.py",
+    "training/display.py": "training/test_evaluate.py",
+    "training/inspect/inspection_tables.py": "training/inspect/test_inspection.py",
+    "training/presets.py": "test_cli.py",
+    "training/report/page.py": "training/report/test_training_report.py",
+}
+DECLARATIONS = {"errors.py"}  # nothing to test
+
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
@@ -107,6 +166,18 @@ def test_tests_mirror_the_package():
     folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
     strangers = [str(folder) for folder in folders if not (ROOT / "pbodl" / folder).is_dir()]
     assert not strangers, f"these folders of tests have no counterpart in pbodl/: {strangers}"
+
+
+def test_modules_have_tests_of_their_name():
+    tests = ROOT / "tests"
+    modules = {path.relative_to(ROOT / "pbodl") for path in SOURCES if path.stem != "__init__"}
+    without = {path.as_posix() for path in modules if not (tests / path.parent / f"test_{path.stem.lstrip('_')}.py").exists()}
+    missing = sorted(without - set(TESTED_IN) - DECLARATIONS)
+    assert not missing, f"write a test file of the same name for these, or name the one that tests them in TESTED_IN: {missing}"
+    stale = sorted((set(TESTED_IN) | DECLARATIONS) - without)
+    assert not stale, f"these are gone, or have test files of their own; take them from TESTED_IN: {stale}"
+    absent = sorted({name for name in TESTED_IN.values() if not (tests / name).exists()})
+    assert not absent, f"these files in TESTED_IN do not exist: {absent}"
 
 
 def test_folders_are_packages():

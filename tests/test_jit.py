@@ -1,0 +1,106 @@
+"""Compiled helpers do as the plain ones, and every layer has a cache that an edit below it makes stale."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from pbodl import _jit
+
+compiled = pytest.mark.skipif(_jit.numba.config.DISABLE_JIT, reason="needs the compiler")
+
+
+@_jit.jit
+def total_with_prefetch(array, rows):
+    total = 0.0
+    for row in rows:
+        _jit.prefetch(array, np.uint32(row))
+        total += array[row].sum()
+    return total
+
+
+@_jit.jit
+def sum_of_first_column(array):
+    total, column = 0.0, _jit.first_column(array)
+    for i in range(len(column)):
+        total += column[i]
+    return total
+
+
+@_jit.jit
+def take_numbers(counter, taken):
+    number = _jit.fetch_add(counter, 1)
+    while number < len(taken):
+        taken[number] += 1
+        number = _jit.fetch_add(counter, 1)
+
+
+@pytest.mark.nojit
+def test_a_prefetch_changes_nothing():
+    array = np.arange(12, dtype=np.float32).reshape(4, 3)
+    assert total_with_prefetch(array, np.array([3, 0])) == array[[3, 0]].sum()
+
+
+@compiled
+def test_a_prefetch_is_an_instruction():
+    array = np.ones((4, 3), np.float32)
+    total_with_prefetch(array, np.array([1]))
+    assert any("prefetch" in text for text in total_with_prefetch.inspect_asm().values())
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("array", [np.arange(5.0).reshape(5, 1), np.arange(10.0).reshape(5, 2)[:, 1:]], ids=["dense", "gaps"])
+def test_the_first_column_of_an_array_of_one(array):
+    assert sum_of_first_column(array) == array.sum()
+
+
+@compiled
+def test_threads_that_count_together_take_every_number_once():
+    counter, taken = np.zeros(1, np.int64), np.zeros(100_000, np.int64)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: take_numbers(counter, taken), range(4)))
+    assert (taken == 1).all()
+
+
+@compiled
+def test_guards_against_nan_survive_the_flags():
+    @_jit.jit
+    def finite(x):
+        return np.isfinite(x)
+
+    assert [finite(np.float32(x)) for x in (1.0, np.nan, np.inf)] == [True, False, False]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package with one file in two layers; gives the folders of their caches."""
+    for layer in ("kernels", "models"):
+        (tmp_path / layer).mkdir()
+        (tmp_path / layer / "one.py").write_text("x = 1")
+    monkeypatch.setattr(_jit, "__file__", str(tmp_path / "_jit.py"))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+
+    def folders():
+        _jit._cache_folder.cache_clear()
+        return _jit._cache_folder("kernels"), _jit._cache_folder("models")
+
+    yield tmp_path, folders
+    _jit._cache_folder.cache_clear()
+
+
+def test_an_edit_makes_the_caches_of_its_layer_and_those_above_stale(package):
+    path, folders = package
+    kernels, models = folders()
+    (path / "models" / "one.py").write_text("x = 2")
+    assert folders()[0] == kernels and folders()[1] != models
+    _, models = folders()
+    (path / "kernels" / "one.py").write_text("x = 2")
+    assert folders()[0] != kernels and folders()[1] != models
+
+
+def test_the_cache_is_where_one_asks_for_it(package, monkeypatch, tmp_path):
+    _, folders = package
+    monkeypatch.setenv("PBODL_CACHE", str(tmp_path / "here"))
+    assert all(folder.startswith(str(tmp_path / "here" / "pbodl" / "numba-")) for folder in folders())
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "there"))
+    assert set(folders()) == {str(tmp_path / "there")}
