@@ -18,9 +18,9 @@ from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.dead_letters import DeadLetters
 from pbodl.streaming.events import EventDecoder, Events
 from pbodl.streaming.metrics_board import Board
-from pbodl.streaming.read_ahead import ReadAhead
 from pbodl.streaming.sources.event_source import EventSource, Lost, StreamPosition, open_source
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
+from pbodl.system.read_ahead import ReadAhead
 from pbodl.training.config import Config, to_toml
 from pbodl.training.session import Interrupted, signals
 
@@ -158,8 +158,8 @@ class OnlineService:
 
     def run(self, options: Options, received: list[int]) -> None:
         """Learn until a signal, or, if asked, until the end of the stream."""
-        with closing(ReadAhead(self._steps(options), AHEAD, WAIT)) as steps:
-            for step in steps:
+        with closing(ReadAhead(self._steps(options), AHEAD)) as steps:
+            for step in steps.polled(WAIT):
                 if step is not None:
                     self.letters.write(step.events.bad)
                     self.learner.take(*step)

@@ -14,11 +14,11 @@ from pbodl.data.log.csv_reader import CsvFile
 from pbodl.data.log.jsonl_reader import JsonlFile
 from pbodl.data.log.log_sources import LogSource, find_sources
 from pbodl.data.log.parquet_reader import ParquetFile
-from pbodl.data.log.prefetch import prefetch
 from pbodl.data.log.quarantine import BadRow, Quarantine
 from pbodl.data.log.row_blocks import LogFile, needed_columns
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
+from pbodl.system.read_ahead import ReadAhead
 
 __all__ = ["Chunk", "LogPosition", "LogReader", "open_file", "open_log"]
 
@@ -103,7 +103,7 @@ class LogReader:
         self._quarantine = None
         if bad_rows_file is not None:
             self._quarantine = Quarantine(bad_rows_file, self.position.bad_rows)
-        self._steps = prefetch(self._read(self.position, may_end=start is not None), AHEAD)
+        self._steps = ReadAhead(self._read(self.position, may_end=start is not None), AHEAD)
 
     def __iter__(self) -> "LogReader":
         return self

@@ -93,7 +93,7 @@ def test_closing_early_stops_the_thread(world):
     log = open_log(folder / "a.csv.gz", schema, batch_rows=10)
     next(log)
     log.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "pbodl-prefetch"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "pbodl-read-ahead"]
     assert list(log) == []
     open_log(folder / "a.csv.gz", schema).close()
 

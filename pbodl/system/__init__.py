@@ -1,0 +1,1 @@
+"""What PBODL asks of the operating system: files, signals, threads."""
