@@ -1,5 +1,7 @@
 """PBODL: parallel Bayesian online deep learning for click-through rates."""
 
+from importlib.metadata import version as _version
+
 from pbodl.baselines import AdPredictor, BatchDNN, BatchFM, FTRLProximal, MatchBox
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
@@ -26,3 +28,5 @@ __all__ = [
     "SparseMLP",
     "load",
 ]
+
+__version__ = _version("pbodl")

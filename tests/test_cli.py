@@ -164,7 +164,7 @@ def test_stopped_by_a_signal(pbodl, monkeypatch):
         patch.setattr("pbodl.training.session.TrainingBar.show", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         stopped = pbodl("train", "log.parquet", "--config", "config.toml", "--out", "run", "--json")
     assert (stopped.code, stopped.out) == (143, "")
-    assert "stopped and saved; go on with the same command and --resume (run folder run)" in stopped.err
+    assert "stopped and saved; continue with the same command and --resume (run folder run)" in stopped.err
     done = pbodl("train", "log.parquet", "--out", "run", "--resume", "--json")
     assert (done.code, done.last["rows"]) == (0, 300)
 

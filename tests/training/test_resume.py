@@ -187,7 +187,7 @@ def test_a_process_that_gets_a_signal(log):
     process.send_signal(number)
     _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 128 + number, err
-    assert "stopped and saved; go on with the same command and --resume" in " ".join(err.split())
+    assert "stopped and saved; continue with the same command and --resume" in " ".join(err.split())
     assert "Traceback" not in err
     log.train(run, resume=True)
     log.assert_same(run)

@@ -9,7 +9,6 @@ import pytest
 from pbodl.data.convert import from_data
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
-from pbodl.experiments.demo import side_by_side
 from pbodl.experiments.table1 import table1_run as module
 from pbodl.experiments.table1.entries import TABLE_1
 from pbodl.experiments.table1.protocol import run_model, survey
@@ -85,8 +84,3 @@ def test_an_interrupted_table_goes_on_with_what_is_missing(log, tmp_path):
     (tmp_path / "models" / "ftrl-0.json").unlink()
     comp = table1(config_of(world), [path], tmp_path, SETTINGS, ENTRIES[:2])
     assert comp["models"][1]["auc"] == ref["models"][1]["auc"]
-
-
-def test_the_demo_shows_both_models():
-    table = side_by_side(2000, 0, lambda rows, text: None)
-    assert table.row_count == 10

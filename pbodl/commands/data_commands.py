@@ -1,0 +1,62 @@
+"""`pbodl data`: generate a log, replay it as a stream, guess the schema of a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from pbodl.commands.shared_options import Seed
+from pbodl.data.guess.guess_toml import guess_toml
+from pbodl.data.guess.schema_guess import guess
+from pbodl.data.synthetic import World
+from pbodl.streaming.online_service import parse_speed
+from pbodl.streaming.replay import replay as send
+from pbodl.streaming.sources.event_sink import open_sink
+from pbodl.training.display import bar, console
+
+app = typer.Typer(no_args_is_help=True, help="Generate data and look at data.", epilog="Example: pbodl data inspect clicks.csv")
+Rows = Annotated[int, typer.Option(help="Number of impressions to generate.")]
+Days = Annotated[int, typer.Option(help="Number of days that the impressions cover.")]
+
+
+@app.command(epilog="Example: pbodl data synth --rows 100000 --out clicks.parquet")
+def synth(
+    out: Annotated[Path, typer.Option(help="File to write: .parquet, .csv or .csv.gz.")],
+    rows: Rows = 1_000_000,
+    days: Days = 10,
+    seed: Seed = 0,
+) -> None:
+    """Generate an Avazu-like click log. Its column p_true holds the true click probabilities."""
+    with bar() as progress:
+        task = progress.add_task("synth", total=rows, text="")
+        World(seed=seed, days=days, rows=rows).write(out, lambda more: progress.advance(task, more))
+    console.print(f"{rows:,} rows in {out}")
+
+
+@app.command("inspect", epilog="Example: pbodl data inspect clicks.csv > config.toml")
+def inspect_data(path: Annotated[str, typer.Argument(help="File of the log.")]) -> None:
+    """Guess a schema from a file. Prints it as TOML, ready to edit; notes go to stderr."""
+    found = guess(path)
+    for warning in found.warnings:
+        console.print(f"[yellow]note:[/] {escape(warning)}")
+    print(guess_toml(found))
+
+
+@app.command(epilog="Example: pbodl data replay --to redis://localhost:6379/clicks --speed 60x")
+def replay(
+    to: Annotated[str, typer.Option(help="Target: redis://host:6379/stream, kafka://host:9092/topic, or a .jsonl file.")],
+    rows: Rows = 100_000,
+    days: Days = 1,
+    seed: Seed = 0,
+    delay: Annotated[float, typer.Option(help="Mean seconds between an impression and its click.")] = 60.0,
+    pack: Annotated[int, typer.Option(help="Events per message.")] = 500,
+    speed: Annotated[str | None, typer.Option(help="Multiple of real time, such as 60x (default: as fast as possible).")] = None,
+) -> None:
+    """Send generated traffic as a live stream. Clicks follow some time after their impressions."""
+    sink = open_sink(to, pack)
+    try:
+        sent = send(World(seed=seed, days=days, rows=rows), sink, delay, parse_speed(speed))
+    finally:
+        sink.close()
+    console.print(f"{sent:,} events sent to {to}")

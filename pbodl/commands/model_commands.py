@@ -1,0 +1,84 @@
+"""Commands on a trained model: `evaluate`, `predict`, `inspect` and `rollback`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pbodl.commands.shared_options import AsJson, BadRows, BadRowsFile, Paths, RunFolder, print_json
+from pbodl.data.log.log_reader import LogReader, open_log
+from pbodl.errors import InputError
+from pbodl.models.snapshot import load, rollback
+from pbodl.training.display import bar, console, evaluation_tables
+from pbodl.training.evaluate import evaluate as evaluate_model
+from pbodl.training.inspect import inspection
+from pbodl.training.predict import predict_file
+
+
+def evaluate(
+    run: RunFolder,
+    data: Paths,
+    by: Annotated[str | None, typer.Option(help="Column whose values get figures of their own.")] = None,
+    bad_rows: BadRows = "stop",
+    bad_rows_file: BadRowsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the frozen model on a log. Shows figures with intervals: overall, by day, and by the values of a column."""
+    model = load(run)
+    columns = [] if by is None else [by]
+    options = {"bad_rows": bad_rows, "bad_rows_file": bad_rows_file, "columns": columns}
+    with _watched("evaluate", data, model.schema, **options) as (reader, progress):
+        figures = evaluate_model(model, reader, by, progress)
+    for table in evaluation_tables(figures):
+        console.print(table)
+    print_json(figures, as_json)
+
+
+def predict(
+    run: RunFolder,
+    data: Paths,
+    out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")],
+    as_json: AsJson = False,
+) -> None:
+    """Predict the CTR of every row of a log. Adds the latent mean and standard deviation; the log needs no label."""
+    model = load(run)
+    with _watched("predict", data, model.schema, labelled=False) as (reader, progress):
+        rows = predict_file(model, reader, out, progress)
+    console.print(f"{rows:,} predictions in {out}")
+    print_json({"rows": rows, "out": str(out)}, as_json)
+
+
+def inspect(
+    run: RunFolder,
+    feature: Annotated[str | None, typer.Option(help="Feature whose weights to show, such as site_id=85f751fd.")] = None,
+    explain: Annotated[Path | None, typer.Option(help="JSON file with one row whose prediction to explain by feature.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look inside a model, a feature or a prediction. Without options it shows the model's size, features and guards."""
+    if feature is not None and explain is not None:
+        raise InputError("give --feature or --explain, not both")
+    if feature is not None:
+        found = inspection.feature(run, feature)
+    elif explain is not None:
+        found = inspection.explain(run, explain)
+    else:
+        found = inspection.overview(run)
+    for table in inspection.tables(found):
+        console.print(table)
+    print_json(found, as_json)
+
+
+def roll_back(run: RunFolder) -> None:
+    """Set the newest snapshot aside and return to the one before it."""
+    aside, newest = rollback(run)
+    console.print(f"the newest snapshot went to {aside}; {newest.name} is the newest now")
+
+
+@contextmanager
+def _watched(name: str, data: list[str], schema: Any, **options: Any) -> Iterator[tuple[LogReader, Callable[[int], None]]]:
+    """A reader of the log, and a function that moves a progress bar to the number of rows done."""
+    with open_log(data, schema, **options) as reader, bar() as progress:
+        task = progress.add_task(name, total=reader.rows_total, text="")
+        yield reader, lambda done: progress.update(task, completed=done, total=reader.rows_total)

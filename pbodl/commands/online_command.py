@@ -1,0 +1,87 @@
+"""`pbodl online`: learn from a live stream."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pbodl.commands.shared_options import AsJson, Changes, ConfigFile, Kind, Merge, Preset, print_json
+from pbodl.errors import InputError
+from pbodl.models.snapshot import snapshots
+from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
+from pbodl.streaming.online_service import Options, parse_speed
+from pbodl.streaming.online_service import online as learn_online
+from pbodl.streaming.stream_learner import StreamOptions
+from pbodl.training.config import Config, check_config, read_config, with_changes
+from pbodl.training.display import console
+from pbodl.training.presets import named_tables
+from pbodl.training.session import Interrupted
+
+
+def online(
+    source: Annotated[str, typer.Option(help="redis://host:6379/stream, kafka://host:9092/topic, or a growing file or folder.")],
+    out: Annotated[Path, typer.Option(help="Run folder; an existing run continues where it stopped.")],
+    config: ConfigFile = None,
+    preset: Preset = None,
+    model: Kind = None,
+    changes: Changes = [],  # noqa: B006
+    window: Annotated[str, typer.Option(help="Time that an impression waits for its click.")] = "10m",
+    late: Annotated[str, typer.Option(help="Time after the window in which a late click still counts.")] = "1h",
+    settle: Annotated[
+        str, typer.Option(help="Time to learn non-clicks: in-step with clicks, or at-end of the window.")
+    ] = "in-step",
+    join_capacity: Annotated[int, typer.Option(help="Maximum number of impressions to remember.")] = 1_000_000,
+    publish: Annotated[str | None, typer.Option(help="Model folder that servers follow.")] = None,
+    publish_every: Annotated[float, typer.Option(help="Seconds between publications.")] = 2.0,
+    workers: Annotated[int, typer.Option(help="Number of threads that learn in parallel.")] = 1,
+    merge: Merge = DEFAULT_MERGE,
+    burn_in: Annotated[list[str], typer.Option(help="Log to learn first; the stream continues where it ends.")] = [],  # noqa: B006
+    begin: Annotated[str, typer.Option(help="Position in the stream where a new run begins: start, or end.")] = "start",
+    until_end: Annotated[bool, typer.Option("--until-end", help="Stop when the stream has no more events.")] = False,
+    speed: Annotated[str | None, typer.Option(help="Replay a file at this multiple of real time, such as 60x.")] = None,
+    on_alarm: Annotated[str, typer.Option(help="Action on abnormal data: hold publishing, or also drop what it taught.")] = "hold",
+    release: Annotated[bool, typer.Option("--release", help="Publish again after an alarm.")] = False,
+    accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Continue although the source has lost events.")] = False,
+    dead_letters: Annotated[str | None, typer.Option(help="Target for bad events: a file, redis://... or kafka://...")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Port for /metrics on 127.0.0.1.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn from a live stream. Joins impressions with their late clicks, learns each exactly once, and publishes the model."""
+    if begin not in ("start", "end"):
+        raise InputError(f"--begin is {begin!r}; allowed are 'start' and 'end'")
+    join = StreamOptions(window=window, late=late, capacity=join_capacity, on_alarm=on_alarm, settle=settle)
+    options = Options(
+        source=source,
+        out=out,
+        join=join,
+        workers=workers,
+        merge=merge,
+        publish=publish,
+        publish_every=publish_every,
+        burn_in=tuple(burn_in),
+        begin=begin,
+        until_end=until_end,
+        speed=parse_speed(speed),
+        accept_gap=accept_gap,
+        release=release,
+        dead_letters=dead_letters,
+        metrics_port=metrics_port,
+    )
+    settings = _settings(config, preset, out, [*changes, *([] if model is None else [f"model.kind={model}"])])
+    try:
+        figures = learn_online(settings, options)
+    except Interrupted as stop:
+        console.print(f"stopped and saved; the same command continues (run folder {out})")
+        raise typer.Exit(stop.code) from None
+    console.print(f"{figures['events']:,} events, {figures['rows_learned']:,} rows learned; the run is in {out}")
+    print_json(figures, as_json)
+
+
+def _settings(config: Path | None, preset: str | None, out: Path, changes: list[str]) -> Config:
+    """The configuration from a file or a preset, or that of the run in `out`."""
+    tables = named_tables(config, preset)
+    if tables is None:
+        if not snapshots(out):
+            raise InputError("a stream does not say what its columns mean: give --config, or --preset")
+        tables = read_config(out / "config.toml")
+    return check_config(with_changes(tables, changes))

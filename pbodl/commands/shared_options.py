@@ -1,0 +1,45 @@
+"""What several commands share: options, the configuration they ask for, and the JSON at the end."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from pbodl.data.guess.schema_guess import guess
+from pbodl.parallel.merge import MERGES
+from pbodl.training.config import read_config
+from pbodl.training.display import console
+from pbodl.training.presets import PRESETS, named_tables
+
+Paths = Annotated[list[str], typer.Argument(help="Files (CSV, CSV.gz, JSON lines, Parquet), globs, folders or s3:// addresses.")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder written by `pbodl train --out`.")]
+OutFolder = Annotated[Path, typer.Option(help="Folder to write the results to.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file with the tables [schema], [model] and [training].")]
+Preset = Annotated[str | None, typer.Option(help=f"Built-in configuration instead of a file: {', '.join(PRESETS)}.")]
+Kind = Annotated[str | None, typer.Option("--model", help="Model kind, such as fm-mlp, ffm-mlp or sparse-mlp.")]
+Changes = Annotated[list[str], typer.Option("--set", help="Override a key of the configuration, such as model.dim=8; repeatable.")]
+BadRows = Annotated[str, typer.Option(help="Action on a bad row: stop, or skip.")]
+BadRowsFile = Annotated[str | None, typer.Option(help="File that collects skipped rows with the reason.")]
+Merge = Annotated[str, typer.Option(help=f"Rule for merging the workers' updates: {', '.join(MERGES)} (the paper's).")]
+Seed = Annotated[int, typer.Option(help="Random seed for the generated data.")]
+
+
+def chosen_tables(config: Path | None, preset: str | None, data: list[str], out: Path, resume: bool) -> dict[str, Any]:
+    """The configuration from a file, a preset or the run to resume; without any, one with a schema guessed from the data."""
+    named = named_tables(config, preset)
+    if named is not None:
+        return named
+    if resume and (out / "config.toml").exists():
+        return read_config(out / "config.toml")
+    found = guess(data[0])
+    console.print(f"no --config and no --preset: the schema is guessed from {data[0]} (see `pbodl data inspect`)")
+    return {"schema": msgspec.to_builtins(found.schema())}
+
+
+def print_json(result: dict[str, Any], as_json: bool) -> None:
+    """Print the result as the last line of stdout, if --json asks for it."""
+    if as_json:
+        print(json.dumps(result))

@@ -1,0 +1,104 @@
+"""`pbodl train` and `pbodl tune`: learn from a log, and choose the settings for it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pbodl.commands.shared_options import (
+    AsJson,
+    BadRows,
+    BadRowsFile,
+    Changes,
+    ConfigFile,
+    Kind,
+    Merge,
+    Paths,
+    Preset,
+    chosen_tables,
+    print_json,
+)
+from pbodl.parallel.cluster.ledger import ledger_table
+from pbodl.parallel.engines import check_engine
+from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
+from pbodl.parallel.threads.learning_threads import burn_in_of, threads_for
+from pbodl.training.config import check_config, to_toml, with_changes
+from pbodl.training.display import console, periods_table
+from pbodl.training.session import Interrupted
+from pbodl.training.session import train as train_model
+
+
+def train(
+    data: Paths,
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    config: ConfigFile = None,
+    preset: Preset = None,
+    model: Kind = None,
+    changes: Changes = [],  # noqa: B006
+    negative_rate: Annotated[str | None, typer.Option(help='Share of non-clicks to learn from, or "auto".')] = None,
+    every: Annotated[str | None, typer.Option(help="Period of one line of figures: 1d, 1h, 100k rows.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest snapshot in --out.")] = False,
+    keep_names: Annotated[bool, typer.Option("--keep-names", help="Store readable feature names beside their hashes.")] = False,
+    workers: Annotated[int, typer.Option(help="Number of threads, or processes with --engine ray, that learn in parallel.")] = 1,
+    merge: Merge = DEFAULT_MERGE,
+    burn_in: Annotated[str | None, typer.Option(help="Amount to learn with one worker first: 100k, 2d.")] = None,
+    engine: Annotated[str, typer.Option(help="Kind of workers: threads, or ray for a cluster.")] = "threads",
+    address: Annotated[str | None, typer.Option(help="Address of a Ray cluster (default: start one locally).")] = None,
+    shards: Annotated[int, typer.Option(help="Number of processes that hold the weights (--engine ray).")] = 1,
+    minibatch: Annotated[int | None, typer.Option(help="Rows per message (--engine ray); about 4096 rows are in flight.")] = None,
+    wire_bits: Annotated[int, typer.Option(help="Bits per number in a message: 16 or 32 (--engine ray).")] = 16,
+    bad_rows: BadRows = "stop",
+    bad_rows_file: BadRowsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn from a log in one pass. Each row is predicted before it is learned."""
+    check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits)
+    how: dict[str, Any] = {"prepare": threads_for(workers, merge, burn_in)}
+    if engine == "ray":
+        from pbodl.parallel.cluster.on_ray import RaySettings, ray_for
+
+        ray = RaySettings(
+            workers=workers, shards=shards, rows=minibatch, merge=merge, burn_in=burn_in_of(burn_in), half=wire_bits == 16,
+            address=address,
+        )  # fmt: skip
+        how = {"engine": ray_for(ray)}
+    options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every}
+    changes = [*changes, *(f"{key}={value}" for key, value in options.items() if value is not None)]
+    settings = check_config(with_changes(chosen_tables(config, preset, data, out, resume), changes))
+    try:
+        summary = train_model(
+            settings, data, out, resume=resume, bad_rows=bad_rows, bad_rows_file=bad_rows_file, keep_names=keep_names, **how
+        )  # fmt: skip
+    except Interrupted as stop:
+        console.print(f"stopped and saved; continue with the same command and --resume (run folder {out})")
+        raise typer.Exit(stop.code) from None
+    console.print(periods_table(f"{settings.kind}, progressive", summary["days"], settings.schema.time is not None))
+    console.print(f"{summary['rows']:,} rows in {summary['seconds']:.1f} s; figures, snapshots and report.html are in {out}")
+    if "ledger" in summary:
+        console.print(ledger_table(summary["ledger"]))
+    print_json(summary, as_json)
+    if not summary.get("ledger", {}).get("sound", True):
+        raise typer.Exit(1)
+
+
+def tune(
+    data: Paths,
+    out: Annotated[Path, typer.Option(help="TOML file to write.")],
+    config: ConfigFile = None,
+    preset: Preset = None,
+    model: Kind = None,
+    rows: Annotated[int, typer.Option(help="Number of rows to use, from the start of the log.")] = 200_000,
+    trials: Annotated[int, typer.Option(help="Number of settings to try.")] = 12,
+    as_json: AsJson = False,
+) -> None:
+    """Choose priors, half-life and dim for a log. Compares settings by progressive log loss; needs no validation set."""
+    from pbodl.training.tuning.tune import results_table, tune_log
+
+    tables = chosen_tables(config, preset, data, Path("."), False)
+    settings = check_config(with_changes(tables, [] if model is None else [f"model.kind={model}"]))
+    results = tune_log(settings, data, rows, trials)
+    console.print(results_table(results))
+    best = results[0].config
+    out.write_text(to_toml(best), encoding="utf-8")
+    console.print(f"the best setting is in {out}: train with --config {out}")
+    print_json({"log_loss": results[0].log_loss, "trials": len(results), "out": str(out)}, as_json)
