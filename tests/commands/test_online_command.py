@@ -1,0 +1,58 @@
+"""Every option of `pbodl online` reaches the service under its own name."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pbodl.cli import app
+from pbodl.errors import InputError
+from pbodl.streaming.online_service import Options
+from pbodl.streaming.stream_learner import StreamOptions
+
+GIVEN = {
+    "--window": "5m", "--late": "2h", "--settle": "at-end", "--join-capacity": "77", "--publish": "models", "--publish-every": "3.5",
+    "--workers": "2", "--merge": "add", "--burn-in": "old.csv", "--begin": "end", "--speed": "60x", "--on-alarm": "drop",
+    "--dead-letters": "bad.jsonl", "--metrics-port": "9001",
+}  # fmt: skip
+
+
+@pytest.fixture
+def learned(monkeypatch):
+    """What the service was asked for; it learns nothing."""
+    asked = []
+
+    def learn(config, options):
+        asked.append((config, options))
+        return {"events": 3, "rows_learned": 2}
+
+    monkeypatch.setattr("pbodl.commands.online_command.learn_online", learn)
+    return asked
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["online", "--source", "log.jsonl", "--out", "run", "--preset", "avazu", *arguments])
+
+
+def test_options_arrive_by_name(learned):
+    flags = ["--until-end", "--release", "--accept-gap", "--model", "sparse-mlp", "--set", "model.dim=3", "--json"]
+    result = run(*(word for pair in GIVEN.items() for word in pair), *flags)
+    assert result.stdout.splitlines()[-1] == '{"events": 3, "rows_learned": 2}'
+    ((config, options),) = learned
+    assert (config.kind, config.model["dim"]) == ("sparse-mlp", 3)
+    join = StreamOptions(window="5m", late="2h", capacity=77, on_alarm="drop", settle="at-end")
+    assert options == Options(
+        source="log.jsonl", out=Path("run"), join=join, workers=2, merge="add", publish="models", publish_every=3.5,
+        burn_in=("old.csv",), begin="end", until_end=True, speed=60.0, accept_gap=True, release=True, dead_letters="bad.jsonl",
+        metrics_port=9001,
+    )  # fmt: skip
+
+
+def test_the_defaults_are_those_of_the_service(learned):
+    assert run().exit_code == 0
+    assert learned[0][1] == Options(source="log.jsonl", out=Path("run"))
+
+
+def test_an_unknown_beginning_is_refused(learned):
+    assert isinstance(run("--begin", "middle").exception, InputError)
+    assert not learned
