@@ -3,14 +3,13 @@
 Every key is checked: an unknown one is an error that names the nearest valid key.
 """
 
-import json
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import tomli_w
 
 import pbodl.baselines  # noqa: F401  they are kinds of models, too
 from pbodl.data.schema import Field, Schema, nearest
@@ -140,44 +139,12 @@ def to_tables(config: Config) -> dict[str, Any]:
 
 def to_toml(config: Config) -> str:
     """The text of a TOML file that `read_config` and `check_config` read as this configuration."""
-    return "\n".join(_table_lines((), to_tables(config))).strip() + "\n"
+    return tomli_w.dumps(_present(to_tables(config)))
 
 
-def _table_lines(path: tuple[str, ...], table: Mapping[str, Any]) -> list[str]:
-    """A table's own keys first, then the tables inside it; what is absent (None) has no line."""
-    lines = []
-    inner = {key: value for key, value in table.items() if _is_table(value) or _is_tables(value)}
-    own = {key: value for key, value in table.items() if key not in inner and value is not None}
-    lines += [f"{_key(key)} = {_toml(value)}" for key, value in own.items()]
-    for key, value in inner.items():
-        name = ".".join(map(_key, (*path, key)))
-        for one in [value] if _is_table(value) else value:
-            lines += ["", f"[{name}]" if _is_table(value) else f"[[{name}]]", *_table_lines((*path, key), one)]
-    return lines
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_tables(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and bool(value) and all(_is_table(one) for one in value)
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        # JSON's strings are TOML's, but for DEL, which TOML wants escaped.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_toml(one) for one in value)}]"
-    return repr(value)
+def _present(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without what is absent (None), which TOML cannot write."""
+    return {key: _present(value) if isinstance(value, Mapping) else value for key, value in table.items() if value is not None}
 
 
 def _value(text: str) -> Any:

@@ -1,32 +1,29 @@
 """A guessed schema as the `[schema]` part of a configuration file, ready to edit."""
 
 import datetime
-import json
 
-from pbodl.data.guess.schema_guess import Guess
+import msgspec
+import tomli_w
+
+from pbodl.data.guess.schema_guess import ColumnGuess, Guess
 
 
 def guess_toml(guess: Guess) -> str:
-    """TOML text; what was seen stands in comments."""
+    """TOML text, with what was seen of the log in comments."""
+    roles = {"label": guess.label, "time": guess.time, "time_format": guess.time_format}
     lines = [f"# Guessed from {_seen(guess)}.", *(f"# Mind: {warning}." for warning in guess.warnings), "", "[schema]"]
-    lines.append(f"label = {_quoted(guess.label)}" if guess.label else '# label = "..."')
-    if guess.time is not None:
-        lines.append(f"time = {_quoted(guess.time)}")
-    if guess.time_format is not None:
-        lines.append(f"time_format = {_quoted(guess.time_format)}")
-    seen = {column.name: column for column in guess.columns}
+    if guess.label is None:
+        lines.append('# label = "..."')
+    lines.append(tomli_w.dumps({role: name for role, name in roles.items() if name is not None}))
+    comments = {column.name: f"  # {column.distinct:,} values{_missing(column)}" for column in guess.columns}
     for field in guess.fields:
-        lines += ["", "[[schema.fields]]", f"name = {_quoted(field.name)}"]
-        if field.name in seen:
-            column = seen[field.name]
-            missing = f", {column.missing:.1%} missing" if column.missing else ""
-            lines[-1] += f"  # {column.distinct:,} values{missing}"
-        lines.append(f"group = {_quoted(field.group)}")
-        if field.kind != "category":
-            lines.append(f"kind = {_quoted(field.kind)}")
-        if field.derive is not None:
-            lines.append(f"derive = {_quoted(field.derive)}")
-    return "\n".join(lines) + "\n"
+        text = tomli_w.dumps({"name": field.name, "group": field.group, **msgspec.to_builtins(field)})
+        lines += ["[[schema.fields]]", text.replace("\n", comments.get(field.name, "") + "\n", 1)]
+    return "\n".join(lines)
+
+
+def _missing(column: ColumnGuess) -> str:
+    return f", {column.missing:.1%} missing" if column.missing else ""
 
 
 def _seen(guess: Guess) -> str:
@@ -41,8 +38,3 @@ def _seen(guess: Guess) -> str:
 
 def _moment(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def _quoted(text: str) -> str:
-    # A basic string of TOML is written as a string of JSON.
-    return json.dumps(text, ensure_ascii=False)

@@ -1,19 +1,21 @@
 """Impressions and their clicks brought together: which rows to learn, and when, as a function of the events' order alone.
 
-An impression waits for its click for a *window*. A click inside it makes the impression positive at once; the window's end makes it
-negative. A click after that is *late*: its impression was learned as negative, so that negative is learned once more to the power
--1, which divides its message out again, and then the positive (docs/lab/online.md has the derivation). So is one whose negative was not
-sampled, but for the division.
+An impression waits for its click for a *window*. A click inside the window makes the impression positive at once; the end of the
+window makes it negative. A click after that is *late*: its impression was learned as a negative. The negative is then learned once
+more to the power -1, which divides its message out again, and the positive after it (docs/lab/online.md has the derivation). Where
+negative sampling left the negative out, there is nothing to divide out.
 
-Clicks at once and non-clicks a window later would teach that whatever is new, an ad or an hour, is always clicked. So non-clicks go
-*in step*: with each click, waiting impressions beside it are settled, as many as there are to a click. Of the impressions of any
-age, then, the same share of the clicks and of the non-clicks is learned. One that is clicked after all is corrected as a late one.
+If clicks were learned at once and non-clicks a window later, the model would learn that whatever is new, an ad or an hour, is always
+clicked. So non-clicks go *in step*: each click settles waiting impressions beside it, as many as there are to a click. At any age
+of impressions, the same share of clicks and of non-clicks is then learned. An impression that was settled and is clicked after all
+is corrected like one with a late click.
 
-Time is the events' own. The *watermark* is the latest time so far; an impression's window ends when the watermark has moved on by
-the window since it came. So neither the size of the reads nor the wall clock changes what comes out: a replay gives the same rows.
+Time is the time of the events. The *watermark* is the latest time so far; the window of an impression ends when the watermark has
+moved on by the window since it came. Neither the size of the reads nor the wall clock changes the outcome: a replay gives the same
+rows.
 
-Before the first window of a stream has passed there are no negatives yet, and a model that learned clicks alone would take every ad
-for a success: until then clicks wait with their impressions.
+Before the first window of a stream has passed there are no negatives, and a model that learned only clicks would expect every ad to
+succeed. Until then, clicks wait with their impressions.
 """
 
 from collections.abc import Mapping
