@@ -91,7 +91,6 @@ TESTED_IN = {
     "streaming/join/join_rules.py": "streaming/join/test_click_join.py",
     "streaming/metrics_board.py": "streaming/test_online_service.py",
     "streaming/plain_events.py": "streaming/test_events.py",
-    "streaming/read_ahead.py": "streaming/test_online_service.py",
     "streaming/sources/event_source.py": "streaming/sources/test_followed_files.py",
     "training/display.py": "training/test_evaluate.py",
     "training/inspect/inspection_tables.py": "training/inspect/test_inspection.py",
