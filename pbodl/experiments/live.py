@@ -30,6 +30,7 @@ from pbodl.experiments.live_training import train_live
 from pbodl.experiments.visitors import Visitors
 from pbodl.models.snapshot import snapshots
 from pbodl.serving.serve import ServeSettings, serve
+from pbodl.system.stop_signals import StopRequest, handling, stop_signals
 
 HOST = "127.0.0.1"
 NICE = 5  # the server goes first
@@ -59,13 +60,13 @@ def up(settings: UpSettings, tell: Callable[[str], None] = print) -> int:
     folder = Path(settings.out)
     folder.mkdir(parents=True, exist_ok=True)
     port = _free(settings.port)
-    with _alone(folder), _signals() as stop:
+    with _alone(folder), stop_signals() as stop:
         tell(f"{'going on in' if snapshots(folder) else 'starting in'} {folder}: http://{HOST}:{port} opens in a few seconds ...")
         with _children(settings, port) as children:
             return _watch(children, Visitors(f"http://{HOST}:{port}"), stop, tell)
 
 
-def _watch(children: dict[str, SpawnProcess], visitors: Visitors, stop: threading.Event, tell: Callable[[str], None]) -> int:
+def _watch(children: dict[str, SpawnProcess], visitors: Visitors, stop: StopRequest, tell: Callable[[str], None]) -> int:
     """Wait for a signal; returns early if a process fails."""
     over = False
     with visitors:
@@ -111,30 +112,15 @@ def _alone(folder: Path) -> Iterator[IO]:
 
 
 @contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """While in here, SIGINT and SIGTERM set an event instead of what they would do."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
 def _children(settings: UpSettings, port: int) -> Iterator[dict[str, SpawnProcess]]:
     """The server and the trainer, ended on the way out."""
     context = multiprocessing.get_context("spawn")
     targets = {"server": _serve, "trainer": _train}
     children = {name: context.Process(target=target, args=(settings, port, os.getpid())) for name, target in targets.items()}
     # A Ctrl-C reaches all processes of the terminal, but these are to wait until they are told. What is ignored stays so in them.
-    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with handling(signal.SIG_IGN, signal.SIGINT):
         for process in children.values():
             process.start()
-    finally:
-        signal.signal(signal.SIGINT, ours)
     try:
         yield children
     finally:
@@ -154,17 +140,15 @@ def _serve(settings: UpSettings, port: int, parent: int) -> None:
 
 
 def _train(settings: UpSettings, port: int, parent: int) -> None:
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     slow_down = iter([NICE])
 
     def stopped(seconds: float) -> bool:
         os.nice(next(slow_down, 0))  # not before there is something to learn: starting is to be quick
         return stop.wait(seconds)
 
-    with _prose(parent):
+    with stop_signals(signal.SIGTERM) as stop, _prose(parent):
         train_live(settings.out, settings.rows, settings.rate, stopped)
-        if stop.is_set():
+        if stop:
             sys.exit(128 + signal.SIGTERM)  # 0 is for traffic that came to its end
 
 

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pbodl.system.atomic_files import write_file
+
 
 def key_of(*parts: Any) -> str:
     """What an outcome depends on, in short."""
@@ -21,8 +23,6 @@ def read_outcome(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Written beside and renamed: a file that is there is whole."""
+    """Write a JSON file; a file that is there is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    beside.replace(path)
+    write_file(path, json.dumps(content, indent=1).encode())

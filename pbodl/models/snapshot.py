@@ -9,9 +9,7 @@ with the reason, and the one before it is used. Nothing is ever unpickled.
 """
 
 import hashlib
-import itertools
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -20,24 +18,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
 
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
+from pbodl.system.atomic_files import Piece, replacing, sync_path, write_synced
+from pbodl.system.tensors import Arrays, pieces, unpack
 
 FORMAT = 1
 KEPT = 3
 MANIFEST = "manifest.json"
-Arrays = Mapping[str, NDArray]
-Piece = bytes | memoryview
-DTYPES = {  # numpy's names in those of safetensors
-    **{f"f{size}": f"F{8 * size}" for size in (2, 4, 8)},
-    **{f"{kind}{size}": f"{kind.upper()}{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)},
-    "b1": "BOOL",
-}
 
 
 class Snapshot(NamedTuple):
@@ -54,11 +45,7 @@ def save(model: Model, run: str | Path, facts: Mapping[str, Any] | None = None, 
     folder = Path(run) / "snapshots"
     folder.mkdir(parents=True, exist_ok=True)
     number = max([int(path.name) for path in snapshots(run)], default=0) + 1
-    temporary = folder / f".writing-{number:012d}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    arrays: dict[str, Arrays] = {"model": model.state(), **(parts or {})}
-    files = {f"{part}.safetensors": _write_arrays(temporary / f"{part}.safetensors", content) for part, content in arrays.items()}
+    path = folder / f"{number:012d}"
     manifest = {
         "format": FORMAT,
         "kind": model.kind,
@@ -66,14 +53,13 @@ def save(model: Model, run: str | Path, facts: Mapping[str, Any] | None = None, 
         "spec": msgspec.to_builtins(model.spec),
         "counters": model.metrics(),
         "facts": dict(facts or {}),
-        "files": files,
     }
-    manifest["checksum"] = _digest(_canonical(manifest))
-    write_synced(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
-    sync_folder(temporary)
-    path = folder / f"{number:012d}"
-    temporary.rename(path)
-    sync_folder(folder)
+    arrays: dict[str, Arrays] = {"model": model.state(), **(parts or {})}
+    with replacing(path, beside=folder / f".writing-{path.name}") as beside:
+        beside.mkdir()
+        manifest["files"] = {f"{part}.safetensors": _write(beside / f"{part}.safetensors", own) for part, own in arrays.items()}
+        manifest["checksum"] = _digest(_canonical(manifest))
+        write_synced(beside / MANIFEST, json.dumps(manifest, indent=1).encode())
     for old in snapshots(run)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return path
@@ -127,7 +113,7 @@ def rollback(run: str | Path) -> tuple[Path, Path]:
     aside = found[-1].with_name(f"rolled-back-{found[-1].name}")
     shutil.rmtree(aside, ignore_errors=True)
     found[-1].rename(aside)
-    sync_folder(aside.parent)
+    sync_path(aside.parent)
     return aside, found[-2]
 
 
@@ -140,7 +126,7 @@ def _read(path: Path) -> Snapshot:
         if told is not None and told != _digest(_canonical(manifest)):
             raise InputError(f"{MANIFEST} does not match its own checksum; it was damaged or changed")
         contents = {name: _checked(path / name, written) for name, written in manifest["files"].items()}
-        arrays = {name.removesuffix(".safetensors"): safetensors.numpy.load(content) for name, content in contents.items()}
+        arrays = {name.removesuffix(".safetensors"): unpack(content) for name, content in contents.items()}
         facts = manifest["facts"]
         if manifest["kind"] not in Model.kinds:
             raise InputError(f"its model is of kind {manifest['kind']!r}; this release knows: {', '.join(Model.kinds)}")
@@ -155,28 +141,18 @@ def _read(path: Path) -> Snapshot:
         model.load_state({name: array for name, array in model.state().items() if name.endswith(late)} | arrays.pop("model"))
     except InputError as error:
         raise InputError(f"snapshot {path} is refused: {error}") from error
-    except (OSError, KeyError, ValueError, TypeError, msgspec.ValidationError, safetensors.SafetensorError) as error:
+    except (OSError, KeyError, ValueError, TypeError, msgspec.ValidationError) as error:
         raise InputError(f"snapshot {path} is damaged ({type(error).__name__}: {error})") from error
     return Snapshot(model, facts, arrays, path)
 
 
-def _write_arrays(path: Path, arrays: Arrays) -> dict[str, Any]:
-    """Write a safetensors file from where the arrays are, and what the manifest says of it; the checksum is made meanwhile."""
-    plain = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
-    order = sorted(plain, key=lambda name: (-plain[name].itemsize, name))  # so every array begins at a multiple of its item's size
-    ends = list(itertools.accumulate((plain[name].nbytes for name in order), initial=0))
-    header = {
-        name: {"dtype": DTYPES[plain[name].dtype.str.lstrip("<|")], "shape": plain[name].shape, "data_offsets": place}
-        for name, place in zip(order, itertools.pairwise(ends), strict=True)
-    }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    pieces: list[Piece] = [len(text).to_bytes(8, "little"), text]
-    pieces += [memoryview(plain[name].reshape(-1).view(np.uint8)) for name in order]  # type: ignore[arg-type]
+def _write(path: Path, arrays: Arrays) -> dict[str, Any]:
+    """Write a safetensors file while another thread works out its checksum; returns what the manifest says about it."""
+    content = pieces(arrays)
     with ThreadPoolExecutor(1) as hashing:
-        digest = hashing.submit(_digest, *pieces)
-        write_synced(path, *pieces)
-        return {"bytes": 8 + len(text) + ends[-1], "blake2b": digest.result()}
+        digest = hashing.submit(_digest, *content)
+        write_synced(path, *content)
+        return {"bytes": path.stat().st_size, "blake2b": digest.result()}
 
 
 def _checked(path: Path, written: Mapping[str, Any]) -> bytes:
@@ -195,21 +171,3 @@ def _digest(*pieces: Piece) -> str:
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
-
-
-def write_synced(path: Path, *pieces: Piece) -> None:
-    """Write a file that is on the disk when this returns."""
-    with path.open("wb") as file:
-        for piece in pieces:
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,8 +14,8 @@ from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
 from pbodl.kernels.layers.embedding import GOLDEN
 from pbodl.kernels.message_algebra import add_rows
-from pbodl.parallel.cluster.packing import Bytes, pack, unpack
 from pbodl.parallel.weights import Weights
+from pbodl.system.tensors import Bytes, pack, unpack
 
 HALF_LARGEST = 60000.0  # a little below what float16 holds
 DELTAS = ("precision_delta", "precision_mean_delta", "dense_precision_delta", "dense_precision_mean_delta")

@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pbodl.system.atomic_files import write_file
+
 FILE = "curves.jsonl"
 MOST = 400  # points after thinning out; as many as a chart has pixels
 START = b'{"n": '
@@ -71,9 +73,7 @@ class Curves:
             self._replace(kept)
 
     def _replace(self, lines: list[bytes]) -> None:
-        beside = self._path.with_name(f".{FILE}.{os.getpid()}")
-        beside.write_bytes(b"".join(lines))
-        beside.replace(self._path)
+        write_file(self._path, *lines)
         self._count = len(lines)
 
 

@@ -21,23 +21,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import safetensors.numpy
 from numpy.typing import NDArray
 from pyarrow import fs
 
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.models.snapshot import sync_folder, write_synced
 from pbodl.models.spec import DeepSpec
+from pbodl.system.atomic_files import write_file
+from pbodl.system.tensors import pack, views
 
 FORMAT = 1
 MAGIC = b"PBODLpub"
 HEAD = struct.Struct("<8s16sQ")  # magic, checksum of all that follows it, length of the manifest
 FULL, DELTA = "full", "delta"
-TYPES = {"F32": "<f4", "F64": "<f8", "U64": "<u8", "I64": "<i8", "U32": "<u4", "I32": "<i4", "U16": "<u2", "U8": "u1", "BOOL": "?"}
 
 
 class FolderEntry(NamedTuple):
@@ -105,7 +103,7 @@ class ModelFolder:
         )
         text = msgspec.json.encode(manifest)
         text += b" " * (-len(text) % 8)
-        payload = safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in state.items()})
+        payload = pack(state)
         digest = hashlib.blake2b(text, digest_size=16)
         digest.update(payload)
         self._put(entry, HEAD.pack(MAGIC, digest.digest(), len(text)), text, payload)
@@ -114,10 +112,7 @@ class ModelFolder:
     def _put(self, entry: FolderEntry, *pieces: bytes) -> None:
         self._files.create_dir(self._root, recursive=True)
         if isinstance(self._files, fs.LocalFileSystem):
-            beside = Path(self._root, f".writing-{entry.name}")
-            write_synced(beside, *pieces)
-            beside.rename(self._path(entry))
-            sync_folder(beside.parent)
+            write_file(self._path(entry), *pieces, beside=Path(self._root, f".writing-{entry.name}"))
         else:
             with self._files.open_output_stream(self._path(entry)) as stream:
                 for piece in pieces:
@@ -155,17 +150,4 @@ def _parse(content: memoryview, entry: FolderEntry) -> Publication:
     manifest = msgspec.convert(told, Manifest)
     if manifest.version != entry.version or (manifest.parent is not None) != (entry.kind == DELTA):
         raise InputError(f"it holds version {manifest.version}, another than its name says")
-    return Publication(manifest, _arrays(body[length:]))
-
-
-def _arrays(payload: memoryview) -> dict[str, NDArray]:
-    """The arrays of a safetensors payload, as views on it."""
-    (length,) = struct.unpack_from("<Q", payload)
-    told = json.loads(bytes(payload[8 : 8 + length]))
-    told.pop("__metadata__", None)
-    data = payload[8 + length :]
-    arrays = {}
-    for name, about in told.items():
-        first, last = about["data_offsets"]
-        arrays[name] = np.frombuffer(data[first:last], TYPES[about["dtype"]]).reshape(about["shape"])
-    return arrays
+    return Publication(manifest, views(body[length:]))

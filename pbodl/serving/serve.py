@@ -34,6 +34,7 @@ from pbodl.serving.server_limits import Limits, Token
 from pbodl.serving.server_metrics import FOLDER
 from pbodl.serving.shared_versions import Announced, ServingWorker, memory_folder
 from pbodl.serving.whole_answers import WholeAnswers
+from pbodl.system.stop_signals import StopRequest, stop_signals
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 ASK_EVERY = 1.0  # seconds between looks into an object store, where every look costs money
@@ -74,7 +75,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None] = print) -> None:
         os.makedirs(counted := f"{memory}/metrics")
         # Workers read these when they load their libraries. One thread each: more would only wait for one another.
         os.environ.update({name: "1" for name in ONE_THREAD} | ({FOLDER: counted} if settings.workers > 1 else {}))
-        with _signals() as stop:
+        with stop_signals() as stop:
             _Supervisor(settings, listening, memory, tell).run(stop)
     finally:
         listening.close()
@@ -106,13 +107,13 @@ class _Supervisor:
         # Workers are started from the first thread: they must not inherit the low priority.
         self._background = background("follower")
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: StopRequest) -> None:
         host, port = self._listening.getsockname()[:2]
         try:
             self._keep_up()
             self._follow()  # a model that cannot be served ends the server here; later it would only be left out
             self._tell(f"listening on http://{host}:{port} ({self._about()})")
-            while not stop.is_set():
+            while not stop:
                 self._speak()
                 self._keep_up()
                 self._poll()
@@ -191,19 +192,6 @@ class _Supervisor:
             if process.is_alive():
                 process.kill()
                 process.join()
-
-
-class _signals:
-    """While in here, SIGINT and SIGTERM set an event instead of what they would do."""
-
-    def __enter__(self) -> threading.Event:
-        stop = threading.Event()
-        self._before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-        return stop
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 def _work(settings: ServeSettings, listening: socket.socket, follower: Connection, memory: str, at_once: bool) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
 
 from pbodl.data.schema import Schema
@@ -29,6 +28,7 @@ from pbodl.serving.follower import Version
 from pbodl.serving.predictor_source import ready
 from pbodl.serving.scoring.packed_rows import PackedTable
 from pbodl.serving.scoring.predictor import Predictor
+from pbodl.system.tensors import pack, unpack
 
 logger = logging.getLogger("pbodl.serving")
 TOOK, RELEASED = "took", "released"
@@ -54,7 +54,7 @@ def announce(version: Version, memory: str, troubles: Mapping[str, int]) -> byte
     model = version.model
     told = Announcement(
         version.number, version.published_at, version.facts, model.kind, model.schema, model.spec,
-        safetensors.numpy.save(model.state()), version.table.share(memory), dict(troubles),
+        pack(model.state()), version.table.share(memory), dict(troubles),
     )  # fmt: skip
     return msgspec.msgpack.encode(told)
 
@@ -93,7 +93,7 @@ class Announced:
         if not issubclass(kind, DeepProbit):
             raise InputError(f"a {told.kind!r} model cannot be served")
         model = kind.from_spec(told.schema, told.spec)
-        model.load_state(safetensors.numpy.load(told.state))
+        model.load_state(unpack(told.state))
         table = PackedTable.attach(told.table, self._mapped)
         _touch(table)
         version = Version(told.number, model, table, told.published_at, told.facts)

@@ -21,8 +21,9 @@ from pbodl.streaming.metrics_board import Board
 from pbodl.streaming.sources.event_source import EventSource, Lost, StreamPosition, open_source
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.system.read_ahead import ReadAhead
+from pbodl.system.stop_signals import StopRequest, stop_signals
 from pbodl.training.config import Config, to_toml
-from pbodl.training.session import Interrupted, signals
+from pbodl.training.session import Interrupted
 
 logger = logging.getLogger(__name__)
 AHEAD = 4  # packs read before they are learned: more would only lie in memory, since the broker keeps them anyway
@@ -64,20 +65,20 @@ def online(config: Config, options: Options) -> dict[str, Any]:
     threads = threads_for(options.workers, options.merge, None)
     if options.speed is not None and "://" in options.source:
         raise InputError("--speed replays a file; a stream comes at its own speed")
-    with signals() as received, closing(open_source(options.source, smoothly=options.speed is not None)) as source:
+    with stop_signals() as stop, closing(open_source(options.source, smoothly=options.speed is not None)) as source:
         while True:
             try:
-                figures = _session(config, options, source, threads, received)
+                figures = _session(config, options, source, threads, stop)
                 break
             except Lost as loss:
                 logger.warning("%s: going back to the snapshot", loss)
-    if received:
-        raise Interrupted(received[0])
+    if stop.number is not None:
+        raise Interrupted(stop.number)
     return figures
 
 
 def _session(
-    config: Config, options: Options, source: EventSource, threads: Callable[[Model], None], received: list[int]
+    config: Config, options: Options, source: EventSource, threads: Callable[[Model], None], stop: StopRequest
 ) -> dict[str, Any]:
     """From the newest snapshot on, to a signal, the end, or the loss of what was read."""
     with ExitStack() as stack:
@@ -93,9 +94,9 @@ def _session(
         )
         service = OnlineService(learner, source, publisher, board, letters)
         try:
-            _burn_in(service, options.burn_in, received)
-            if not received:
-                service.run(options, received)
+            _burn_in(service, options.burn_in, stop)
+            if not stop:
+                service.run(options, stop)
         except InputError:
             if learner.whole:
                 service.save()  # what came before is good
@@ -128,7 +129,7 @@ def _begun(config: Config, options: Options, source: EventSource) -> StreamLearn
     return learner
 
 
-def _burn_in(service: "OnlineService", paths: tuple[str, ...], received: list[int]) -> None:
+def _burn_in(service: "OnlineService", paths: tuple[str, ...], stop: StopRequest) -> None:
     """Learn the history, or what is left of it."""
     learner = service.learner
     if learner.history.position is None:
@@ -140,7 +141,7 @@ def _burn_in(service: "OnlineService", paths: tuple[str, ...], received: list[in
         for chunk in reader:
             learner.learn_history(chunk.batch, chunk.position._asdict())
             service.tend()
-            if received:
+            if stop:
                 return
     learner.end_history()
     service.save()
@@ -156,7 +157,7 @@ class OnlineService:
         self._saved_at, self.snapshot_seconds = time.monotonic(), 0.0
         self._save_every = learner.config.training.snapshot_every
 
-    def run(self, options: Options, received: list[int]) -> None:
+    def run(self, options: Options, stop: StopRequest) -> None:
         """Learn until a signal, or, if asked, until the end of the stream."""
         with closing(ReadAhead(self._steps(options), AHEAD)) as steps:
             for step in steps.polled(WAIT):
@@ -164,7 +165,7 @@ class OnlineService:
                     self.letters.write(step.events.bad)
                     self.learner.take(*step)
                 self.tend(steps.waiting)
-                if received:
+                if stop:
                     return
         self.learner.finish()
 

@@ -21,6 +21,7 @@ from pbodl.data.sampling import auto_rate, check_rate, kept_rows, selected
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.snapshot import load_snapshot, save
+from pbodl.system.atomic_files import write_file
 from pbodl.training.config import Config
 from pbodl.training.inspect.feature_names import NameStore
 from pbodl.training.stream_metrics import Figures
@@ -157,9 +158,7 @@ class Run:
         # Before the snapshot, too: after a kill in between, the same rows come again, and the same lines.
         lines = [json.dumps({"kind": "point", **point}) for point in self.tracker.curve()]
         lines += [json.dumps({"kind": "period", **period}) for period in self.tracker.summary()["days"]]
-        temporary = self.folder / ".metrics.jsonl"
-        temporary.write_text("".join(f"{line}\n" for line in lines))
-        temporary.rename(self.folder / "metrics.jsonl")
+        write_file(self.folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines).encode())
         tracker, arrays = self.tracker.state()
         period = list(self.config.training.period(self.config.schema))
         facts = {"rows": self.rows, "position": self.position, "period": period, "tracker": tracker}

@@ -2,11 +2,9 @@
 
 import contextlib
 import itertools
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pbodl.data.log.log_reader import Chunk, LogPosition, LogReader, open_log
@@ -14,6 +12,7 @@ from pbodl.data.table.memory import keep_freed
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.snapshot import snapshots
+from pbodl.system.stop_signals import stop_signals
 from pbodl.training.config import Config, to_toml
 from pbodl.training.display import TrainingBar
 from pbodl.training.inspect.feature_names import NameStore, load_names
@@ -70,11 +69,11 @@ def train(
         run.names = names
         prepare(run.model)
         before, own = run.rows, {}
-        with engine(run) as run.learner, signals() as received, TrainingBar(config.kind, reader.rows_total) as bar:
+        with engine(run) as run.learner, stop_signals() as stop, TrainingBar(config.kind, reader.rows_total) as bar:
             if run.learner is not None:
                 own["start_seconds"], began = time.monotonic() - began, time.monotonic()
             try:
-                stopped = run.learn(chunks, lambda status: _watch(status, reader, bar, before, began) or bool(received))
+                stopped = run.learn(chunks, lambda status: _watch(status, reader, bar, before, began) or bool(stop))
             except InputError as error:
                 if not snapshots(out):
                     raise
@@ -86,27 +85,11 @@ def train(
         summary |= {**own, "seconds": seconds, "rows_per_second": (run.rows - before) / max(seconds, 1e-9)}
         summary |= {"bad_rows": reader.bad_rows, "out_of_order": reader.out_of_order, "negative_rate": run.model.negative_rate}
     write_report(run.folder, config, summary, run.tracker)
-    if stopped:
-        raise Interrupted(received[0])
+    if stopped and stop.number is not None:
+        raise Interrupted(stop.number)
     return summary
 
 
 def _watch(status: Status, reader: LogReader, bar: TrainingBar, before: int, began: float) -> bool:
     bar.show(status, reader.rows_total, (status.rows - before) / max(time.monotonic() - began, 1e-9))
     return False
-
-
-@contextlib.contextmanager
-def signals() -> Iterator[list[int]]:
-    """The signals received meanwhile, instead of what they would do."""
-    received: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

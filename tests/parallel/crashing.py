@@ -7,12 +7,12 @@ from typing import Any
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.cluster.coordinator import source_of
 from pbodl.parallel.cluster.durable_shard import DurableShard, write_first
-from pbodl.parallel.cluster.packing import unpack
 from pbodl.parallel.cluster.sharding import deal, empty_part
 from pbodl.parallel.cluster.work_format import Done, Work, decode_done, decode_work, encode_done, encode_work
 from pbodl.parallel.cluster.worker_slot import Lane
 from pbodl.parallel.cluster_prior import take_prior
 from pbodl.parallel.message import encode
+from pbodl.system.tensors import unpack
 
 
 class Killed(Exception):

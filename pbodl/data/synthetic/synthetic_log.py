@@ -23,6 +23,7 @@ from pbodl.data.synthetic import world
 from pbodl.data.synthetic.world import Floats, Impressions, zipf
 from pbodl.data.synthetic.world_columns import GROUPS, ORDER, Columns
 from pbodl.errors import InputError
+from pbodl.system.atomic_files import replacing
 
 BLOCK = 1 << 15
 SAMPLE = 4 * BLOCK  # impressions that a world is calibrated on
@@ -92,19 +93,14 @@ class World:
         if not path.name.endswith(SUFFIXES):
             allowed = ", ".join(SUFFIXES)
             raise InputError(f"cannot tell the format of {path.name!r}: it must end in one of {allowed}")
-        beside = path.with_name(f"{path.name}.part")
         batches = self.batches(4 * BLOCK)
         batch = next(batches)
-        try:
-            with _writer(path.name, beside, batch.schema) as writer:
-                while batch is not None:
-                    writer.write_batch(batch)
-                    if progress is not None:
-                        progress(len(batch))
-                    batch = next(batches, None)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with replacing(path, sync=False) as beside, _writer(path.name, beside, batch.schema) as writer:
+            while batch is not None:
+                writer.write_batch(batch)
+                if progress is not None:
+                    progress(len(batch))
+                batch = next(batches, None)
 
     def _block(self, first: int) -> pa.RecordBatch:
         """The rows of one block, from row number `first` (a multiple of BLOCK) on."""

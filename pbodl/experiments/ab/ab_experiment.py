@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors.numpy
 
 from pbodl.baselines.batch_training import require_jax
 from pbodl.errors import InputError
@@ -21,6 +20,7 @@ from pbodl.experiments.ab.ab_report import write_report
 from pbodl.experiments.ab.ab_summary import summary
 from pbodl.experiments.ab.lineup import PASSES, TESTS, TUNED, ABTest, Arm
 from pbodl.experiments.outcomes import key_of, read_outcome, write_json
+from pbodl.system.tensors import read_arrays, write_arrays
 from pbodl.training.display import bar
 
 __all__ = ["ab"]
@@ -87,8 +87,7 @@ def _finished(tasks: Sequence[ArmTask], out: Path, setting: Setting, workers: in
 def _simulate(task: ArmTask, out: Path, setting: Setting) -> None:
     for path, outcome in zip(task.paths(out), run_arms(task.test, task.arms, task.seed, setting), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {"users": outcome.users, "days": outcome.days}
-        path.with_suffix(".safetensors").write_bytes(safetensors.numpy.save(arrays))
+        write_arrays(path.with_suffix(".safetensors"), {"users": outcome.users, "days": outcome.days})
         write_json(path, {"key": _key(task, setting), **outcome.facts})
 
 
@@ -100,7 +99,7 @@ def _outcomes(test: ABTest, seed: int, out: Path, setting: Setting) -> list[ArmO
     found = []
     for arm in range(len(test.arms)):
         path = ArmTask(test, (arm,), seed).paths(out)[0]
-        arrays = safetensors.numpy.load(path.with_suffix(".safetensors").read_bytes())
+        arrays = read_arrays(path.with_suffix(".safetensors"))
         facts = read_outcome(path, _key(ArmTask(test, (arm,), seed), setting))
         found.append(ArmOutcome(np.asarray(arrays["users"]), np.asarray(arrays["days"]), facts or {}))
     return found

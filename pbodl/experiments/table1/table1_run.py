@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors.numpy
 
 from pbodl.data.log.log_reader import open_log
 from pbodl.experiments.outcomes import key_of, read_outcome, write_json
@@ -18,6 +17,7 @@ from pbodl.experiments.paired import difference, resampled
 from pbodl.experiments.table1.entries import TABLE_1, Table1Entry
 from pbodl.experiments.table1.protocol import SplitLog, first_batches, run_model, survey
 from pbodl.experiments.table1.table1_report import write_table1
+from pbodl.system.tensors import read_arrays, write_arrays
 from pbodl.training.config import Config, check_config, to_tables, with_changes
 from pbodl.training.display import bar
 from pbodl.training.tuning.tune import tune
@@ -102,7 +102,7 @@ def _run(entry: Table1Entry, config: Config, seed: int, log: SplitLog, out: Path
     outcome = run_model(config, log, lambda rows, text: progress.update(task, completed=rows, text=text))
     progress.remove_task(task)
     path.parent.mkdir(parents=True, exist_ok=True)
-    (out / "models" / f"{name}.safetensors").write_bytes(safetensors.numpy.save(outcome.arrays))
+    write_arrays(out / "models" / f"{name}.safetensors", outcome.arrays)
     result = {"seed": seed, "file": name, **outcome.facts}
     write_json(path, {"key": key, **result})
     return result
@@ -124,7 +124,7 @@ def _compare(results: list[dict[str, Any]], out: Path) -> None:
 
 
 def _predictions(out: Path, name: str) -> dict[str, np.ndarray]:
-    return safetensors.numpy.load((out / "models" / f"{name}.safetensors").read_bytes())
+    return read_arrays(out / "models" / f"{name}.safetensors")
 
 
 def _chosen(config: Config) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import numpy as np
 
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.cluster.journal import Journal
-from pbodl.parallel.cluster.packing import Bytes, pack, unpack
 from pbodl.parallel.cluster.work_format import encode_pulled
 from pbodl.parallel.message import decode
 from pbodl.parallel.shard import Shard, ShardEntry
+from pbodl.system.tensors import Bytes, pack, unpack
 
 LOG_BYTES = 64 << 20  # a log shorter than this is not worth a snapshot
 LOG_SHARE = 2.0  # nor one shorter than this multiple of the last snapshot: writing is then at most 1.5 times the messages

@@ -20,6 +20,7 @@ from pathlib import Path
 from isal.isal_zlib import crc32
 
 from pbodl.errors import InputError
+from pbodl.system.atomic_files import replacing, write_synced
 
 HEAD = struct.Struct("<II")  # length, CRC-32
 
@@ -43,17 +44,12 @@ class Journal:
         """Write a snapshot, and an empty log behind it; what was before is dropped."""
         self.folder.mkdir(parents=True, exist_ok=True)
         number = self.number if self._claimed else self.number + 1
-        temporary = self.folder / f"{number:08d}.{uuid.uuid4().hex}.writing"
-        with temporary.open("wb") as file:
-            file.write(HEAD.pack(len(state) & 0xFFFFFFFF, crc32(state)))
-            file.write(state)
-            file.flush()
-            os.fsync(file.fileno())
-        # The log is there before the snapshot that it belongs to; renaming the snapshot is the moment of change.
-        if not self._claimed and not self._claim(number):
-            raise Superseded
-        temporary.rename(self.folder / f"{number:08d}.state")
-        self._sync_folder()
+        own = self.folder / f"{number:08d}.{uuid.uuid4().hex}.writing"
+        with replacing(self.folder / f"{number:08d}.state", beside=own) as beside:
+            write_synced(beside, HEAD.pack(len(state) & 0xFFFFFFFF, crc32(state)), state)
+            # The log is there before the snapshot that it belongs to; renaming the snapshot is the moment of change.
+            if not self._claimed and not self._claim(number):
+                raise Superseded
         for old in sorted(set(self._numbers("*"))):  # the oldest first: see `_superseded`
             for path in self.folder.glob(f"{old:08d}.*") if old < number else ():
                 path.unlink(missing_ok=True)
@@ -124,13 +120,6 @@ class Journal:
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08d}.log"
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _ends(records: bytes) -> Iterator[int]:

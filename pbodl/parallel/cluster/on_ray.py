@@ -34,7 +34,6 @@ from pbodl.parallel.cluster.coordinator import Coordinator, schedule_of, source_
 from pbodl.parallel.cluster.dispatch import LinkCarrier
 from pbodl.parallel.cluster.durable_shard import DurableShard, write_first
 from pbodl.parallel.cluster.ledger import Ledger, check
-from pbodl.parallel.cluster.packing import Bytes, unpack
 from pbodl.parallel.cluster.remote_calls import TOKEN, Address, Door, Links
 from pbodl.parallel.cluster.sharding import deal, empty_part, join
 from pbodl.parallel.cluster.work_format import decode_work, encode_done
@@ -43,6 +42,7 @@ from pbodl.parallel.cluster_prior import adapts, take_prior
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import encode
 from pbodl.parallel.shard import Shard
+from pbodl.system.tensors import Bytes, unpack
 from pbodl.training.run import Run
 
 # Half of the cluster's CPUs are asked for, at most one per actor: what half of the nodes held finds room on the others.

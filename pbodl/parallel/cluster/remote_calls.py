@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pbodl.errors import InputError
 from pbodl.parallel.cluster.journal import Superseded
-from pbodl.parallel.cluster.packing import Bytes
+from pbodl.system.tensors import Bytes
 
 Address = tuple[str, int]
 Call = tuple[str, tuple[Bytes, ...]]  # a method's name, and its arguments

@@ -1,6 +1,6 @@
 """What travels between processes beside messages, as bytes: minibatches to workers, weights to workers, results back.
 
-One form for all: named arrays (`packing`).
+One form for all: named arrays (`system.tensors`).
 """
 
 from typing import NamedTuple
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
-from pbodl.parallel.cluster.packing import Bytes, pack, unpack
 from pbodl.parallel.shard import Pulled
 from pbodl.parallel.weights import Weights
+from pbodl.system.tensors import Bytes, pack, unpack
 
 PULLED_NUMBERS = ("rows_learned", "clock", "predictive_variance", "version")
 

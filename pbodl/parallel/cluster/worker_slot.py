@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.parallel.cluster.packing import Bytes
 from pbodl.parallel.cluster.remote_calls import Call
 from pbodl.parallel.cluster.work_format import Done, Work, decode_pulled
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import encode, split
 from pbodl.parallel.worker import Worker, plan
+from pbodl.system.tensors import Bytes
 
 DEPTH = 2  # minibatches of a lane under way: one is learned, the other's message or weights are on their way
 

@@ -5,7 +5,6 @@ depends on them, and a model without them is as good.
 """
 
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from pbodl.data.schema import Field, Schema
 from pbodl.data.table.feature_table import Table
 from pbodl.data.times import hours_of_day, parse_times
 from pbodl.errors import InputError
+from pbodl.system.atomic_files import replacing
 
 FILE = "names.parquet"
 MISSING = "(missing)"
@@ -108,9 +108,8 @@ class NameStore:
         fields = pa.DictionaryArray.from_arrays(pa.array(self._fields, pa.int32()), [field.name for field in self._schema.fields])
         table = pa.table({"key": self._index.keys.copy(), "field": fields, "value": pa.array(self._values, pa.string())})
         path = Path(run) / FILE
-        beside = path.with_name(f".{FILE}.{os.getpid()}")
-        pa.parquet.write_table(table, beside)
-        beside.replace(path)
+        with replacing(path) as beside:
+            pa.parquet.write_table(table, beside)
         self.changed = False
 
 

@@ -1,9 +1,10 @@
 """The frame of a report: one HTML page with everything in it, readable in light and in dark, without a script."""
 
-import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+
+from pbodl.system.atomic_files import write_file
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2430; --muted: #5f6b7a; --rule: #e3e7ec; --ground: #f6f7f9; --card: #ffffff;
@@ -86,8 +87,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def write_page(path: Path, text: str) -> Path:
-    """Written beside and renamed: whoever has the page open never reads half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    """Write a page; a reader never gets half of it."""
+    write_file(path, text.encode())
     return path

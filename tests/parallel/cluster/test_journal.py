@@ -64,14 +64,14 @@ def test_one_that_was_taken_for_dead_learns_that_it_has_a_successor(tmp_path):
 def test_a_snapshot_of_the_one_before_does_not_come_between(tmp_path, monkeypatch):
     """It was about to rename its snapshot when it was taken for dead, and goes on afterwards."""
     zombie, successor = written(tmp_path), Journal(tmp_path)
-    rename, found = Path.rename, []
+    rename, found = Path.replace, []
 
     def meanwhile(path: Path, target: Path) -> Path:
         monkeypatch.undo()
         found.append(successor.restore())
         return rename(path, target)
 
-    monkeypatch.setattr(Path, "rename", meanwhile)
+    monkeypatch.setattr(Path, "replace", meanwhile)
     zombie.begin(b"late")
     state, records = found[0]
     assert (state, list(records)) == (b"state", RECORDS)
