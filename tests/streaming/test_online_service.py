@@ -21,6 +21,7 @@ from pbodl.streaming.online_service import Options, Pace, online, parse_speed
 from pbodl.streaming.sources.event_sink import FileSink
 from pbodl.streaming.sources.event_source import StreamPosition
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
+from pbodl.system.stop_signals import StopRequest
 from pbodl.training.config import to_toml
 from tests.streaming.traffic import config, decoded, fingerprint, impression, traffic
 
@@ -115,11 +116,11 @@ def _quietly(options: Options) -> None:
 
     from pbodl.streaming import online_service as service
 
-    original, service.signals = service.signals, lambda: nullcontext([])  # type: ignore[assignment]
+    original, service.stop_signals = service.stop_signals, lambda: nullcontext(StopRequest())  # type: ignore[assignment]
     try:
         online(config(), options)
     finally:
-        service.signals = original
+        service.stop_signals = original
 
 
 def test_the_command_and_the_producer(tmp_path: Path) -> None:
