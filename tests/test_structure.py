@@ -77,7 +77,6 @@ TESTED_IN = {
     "experiments/table1/table1_report.py": "experiments/table1/test_table1_run.py",
     "kernels/sample_blocks.py": "kernels/test_network_batches.py",
     "parallel/cluster/durable_shard.py": "parallel/cluster/test_coordinator.py",
-    "parallel/cluster/packing.py": "parallel/cluster/test_work_format.py",
     "parallel/cluster/worker_slot.py": "parallel/cluster/test_coordinator.py",
     "parallel/cluster_prior.py": "parallel/cluster/test_coordinator.py",
     "parallel/threads/copies.py": "parallel/threads/test_learning_threads.py",
