@@ -18,7 +18,7 @@ RUNS := .venv/runs-$(STATE)
 BENCH_READY := .venv-bench/ready-$(shell cat pyproject.toml requirements.lock benchmarks/requirements.txt | cksum | tr ' ' '-')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check bench bench-peers lock clean
+.PHONY: help setup run test test-slow check bench bench-peers dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,10 @@ bench: $(BENCH_READY) ## measure speed beside PyTorch and Vowpal Wabbit
 
 bench-peers: $(BENCH_READY) ## compare with today's tools on 1M rows, and write docs/lab/peers.md
 	$(BENCH)/python -m benchmarks.peers
+
+dist: $(READY) ## build the wheel and the source distribution into dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 lock: ## write requirements.lock anew from the newest releases
 	@$(PYTHON) -m venv --clear build/lock

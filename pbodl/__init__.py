@@ -10,6 +10,8 @@ from pbodl.models.deep_probit import FFMMLP, FMMLP, DeepProbit, SparseMLP
 from pbodl.models.snapshot import load
 from pbodl.models.spec import FieldPrior, Prior
 
+__version__ = "0.1.0"
+
 __all__ = [
     "FFMMLP",
     "FMMLP",
