@@ -9,7 +9,7 @@ BENCH := .venv-bench/bin
 PIP := -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
 # All extras: what the tests need, and what the lock holds.
-EXTRAS := test,batch,serve,cluster,redis,kafka
+EXTRAS := test,docs,batch,serve,cluster,redis,kafka
 
 # An environment is set up again when what these files say changes, and not otherwise.
 STATE := $(shell cat pyproject.toml requirements.lock | cksum | tr ' ' '-')
@@ -18,7 +18,7 @@ RUNS := .venv/runs-$(STATE)
 BENCH_READY := .venv-bench/ready-$(shell cat pyproject.toml requirements.lock benchmarks/requirements.txt | cksum | tr ' ' '-')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check bench bench-peers dist lock clean
+.PHONY: help setup run test test-slow check docs bench bench-peers dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -35,11 +35,14 @@ test: check programs ## checks, the suite, and the small tests once more as plai
 test-slow: $(READY) programs ## the tests that take longer
 	$(BIN)/pytest -q -m slow
 
-check: $(READY) ## ruff, mypy, import-linter
+check: $(READY) docs ## ruff, mypy, import-linter, and the documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(READY) ## build the documentation as a site in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 bench: $(BENCH_READY) ## measure speed beside PyTorch and Vowpal Wabbit
 	$(BENCH)/python -m benchmarks.speed

@@ -2,4 +2,4 @@
 
 
 class InputError(ValueError):
-    """What was given, what is allowed, what to do."""
+    """Input that a person can correct. The message says what was given, what is allowed and what to do."""

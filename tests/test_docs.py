@@ -1,9 +1,14 @@
 """The documentation is true: README and guide are executed, lines are short, and every excepted block says why."""
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from docs.generate import columns, undocumented
 from tests.pages import ROOT, Reader, agree, blocks, matches, sessions
 
 GUIDE = [ROOT / "README.md"]
@@ -57,3 +62,35 @@ def test_dots_stand_for_any_lines():
 
 def test_commands_may_continue_on_the_next_line():
     assert sessions("$ one \\\n    two\nshown\n$ three\n") == [("one two", ["shown"]), ("three", [])]
+
+
+def test_public_names_are_documented():
+    assert not undocumented(), f"explain these in their docstrings: {undocumented()}"
+
+
+def test_docstrings_explain_names_in_two_columns():
+    docstring = """A thing.
+
+    one         the first
+    two, three  the others,
+                which go on
+    """
+    assert columns(docstring) == {"one": "the first", "two": "the others, which go on", "three": "the others, which go on"}
+
+
+@pytest.mark.slow
+def test_a_broken_link_fails_the_site(tmp_path):
+    for name in ("docs", "pbodl", "benchmarks"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
+    for file in (*ROOT.glob("*.md"), ROOT / "mkdocs.yml", ROOT / "pyproject.toml"):
+        shutil.copy(file, tmp_path)
+    assert build(tmp_path) == 0
+    page = tmp_path / "docs" / "guide" / "serving.md"
+    page.write_text(page.read_text(encoding="utf-8") + "\n[nowhere](nowhere.md)\n", encoding="utf-8")
+    assert build(tmp_path) == 1
+
+
+def build(folder: Path) -> int:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build"], cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)}
+    ).returncode

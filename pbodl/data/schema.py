@@ -37,9 +37,8 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     name       the column's name, part of every feature key
     group      who it describes: "user", "ad", "context", or a group of your own (FFM's fields are the groups)
     kind       "category" one value; "multi" a list of values; "number" a quantity
-    transform  for numbers alone: "buckets" cuts into log-spaced buckets, "scale" keeps the number as a
-    multiplier derive     "hour_of_day": the value is not read from a column but is the hour (0 to 23, UTC) of
-    the row's time
+    transform  for numbers only: "buckets" cuts into log-spaced buckets, "scale" keeps the number as a multiplier
+    derive     "hour_of_day": the value is the hour (0 to 23, UTC) of the row's time, not read from a column
 
     >>> Field("interests", group="user", kind="multi").kind
     'multi'
@@ -86,17 +85,14 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
-    """The columns of a click log: what to learn from (`fields`), what to predict (`label`), when it happened
-    (`time`).
+    """The columns of a click log: what to learn from (`fields`), what to predict (`label`), when it happened (`time`).
 
     label        the column with the outcome, 0 or 1
     fields       the columns to learn from; a sample's features stand in this order
     time         the column with the time of the impression
     weight       the column with the weight of the example
-    time_format  None: the time is a number (epoch seconds), an Arrow timestamp, or an ISO 8601 string; or a
-    strptime-like
-                 format of `%Y %y %m %d %H %M %S` and literal characters, such as "%y%m%d%H". Times without a
-                 zone are UTC.
+    time_format  None: the time is a number (epoch seconds), an Arrow timestamp, or an ISO 8601 string; or a strptime-like
+                 format of `%Y %y %m %d %H %M %S` and literal characters, such as "%y%m%d%H". Times without a zone are UTC.
 
     >>> schema = Schema(label="click", fields=[Field("user_id", group="user"), Field("ad_id", group="ad")])
     >>> schema.groups, schema.field_index("ad_id")

@@ -24,7 +24,12 @@ State = dict[str, NDArray]
 
 
 class Prediction(NamedTuple):
-    """Predicted CTRs and the latent Gaussian behind each: `ctr` = Φ(mean/√(1+variance)) for the probit models, recalibrated."""
+    """Predicted CTRs and the latent Gaussian behind each, as arrays with one value per row.
+
+    ctr       click-through rate: Φ(mean/√(1+variance)) for the probit models, recalibrated for negative sampling
+    mean      mean of the latent Gaussian
+    variance  variance of the latent Gaussian: the model's uncertainty
+    """
 
     ctr: NDArray[np.float64]
     mean: NDArray[np.float64]

@@ -66,7 +66,9 @@ def save(model: Model, run: str | Path, facts: Mapping[str, Any] | None = None, 
 
 
 def load(path: str | Path) -> Model:
-    """The model of a run folder's newest sound snapshot, or of one snapshot folder.
+    """Load the model of a run folder's newest sound snapshot, or of one snapshot folder.
+
+    path  run folder (`model.save`, `pbodl train --out`), or one of its snapshots
 
     >>> import pbodl, tempfile
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])

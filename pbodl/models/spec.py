@@ -26,7 +26,11 @@ def _instance(what: str, value: Any, kind: type[msgspec.Struct]) -> None:
 
 
 class FieldPrior(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Prior variances for the features of one field; None is the model's own."""
+    """Prior variances for the features of one field.
+
+    embedding  variance of each embedding weight; None takes that of `Prior`
+    linear     variance of the linear weight; None takes that of `Prior`
+    """
 
     embedding: float | None = None
     linear: float | None = None
@@ -35,9 +39,11 @@ class FieldPrior(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Prior variances (PBODL eq. 3) by part; the prior means are zero.
 
-    embedding, linear, dense  variance of each weight of that part; for embeddings None is what the number of fields asks for:
-                              features of many fields add up, so that each must start smaller (`embedding_variance`)
-    fields                    other variances for single fields, by the field's name
+    embedding  variance of each embedding weight; None chooses by the number of fields: features of many fields add up, so each
+               starts smaller (`embedding_variance`)
+    linear     variance of each linear weight
+    dense      variance of each weight of the dense layers
+    fields     other variances for single fields, by the field's name
     """
 
     embedding: float | None = None
