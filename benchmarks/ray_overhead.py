@@ -20,7 +20,7 @@ import pbodl
 from benchmarks.workload import make_workload
 from pbodl.parallel.cluster.journal import Journal
 from pbodl.parallel.cluster.on_ray import RaySettings, ray_for
-from pbodl.parallel.cluster.remote_calls import TOKEN, Address, Door, Links
+from pbodl.parallel.cluster.remote_calls import TOKEN, Address, CallClients, CallServer
 from pbodl.parallel.cluster.worker_slot import DEPTH
 from pbodl.parallel.schedule import Round, Schedule
 from pbodl.parallel.simulated import Cluster
@@ -102,13 +102,13 @@ def calls(sizes: tuple[int, ...] = (1_000, 600_000), laps: int = 200) -> None:
 
     class Answer:
         def __init__(self) -> None:
-            self._door = Door({"push": self.push}, "127.0.0.1", token)
+            self._server = CallServer({"push": self.push}, "127.0.0.1", token)
 
         def push(self, content: bytes) -> bytes:
             return len(content).to_bytes(8, "little")
 
         def address(self) -> Address:
-            return self._door.address
+            return self._server.address
 
         def cpu(self) -> float:
             return time.process_time()
@@ -117,11 +117,11 @@ def calls(sizes: tuple[int, ...] = (1_000, 600_000), laps: int = 200) -> None:
         def run(self, other: Any, size: int, linked: bool) -> tuple[float, float]:
             content = b"a" * size
             address: Any = ray.get(other.address.remote())
-            links = Links(1, lambda _: address, token)
+            clients = CallClients(1, lambda _: address, token)
             before: Any = ray.get(other.cpu.remote())
             began = time.process_time()
             for _ in range(laps):
-                links.ask([("push", (content,))]) if linked else ray.get(other.push.remote(content))
+                clients.ask([("push", (content,))]) if linked else ray.get(other.push.remote(content))
             spent = time.process_time() - began
             after: Any = ray.get(other.cpu.remote())
             return spent / laps, (after - before) / laps

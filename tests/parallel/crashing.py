@@ -9,7 +9,7 @@ from pbodl.parallel.cluster.coordinator import source_of
 from pbodl.parallel.cluster.durable_shard import DurableShard, write_first
 from pbodl.parallel.cluster.sharding import deal, empty_part
 from pbodl.parallel.cluster.work_format import Done, Work, decode_done, decode_work, encode_done, encode_work
-from pbodl.parallel.cluster.worker_slot import Lane
+from pbodl.parallel.cluster.worker_slot import WorkerSlot
 from pbodl.parallel.cluster_prior import take_prior
 from pbodl.parallel.message import encode
 from pbodl.system.tensors import unpack
@@ -20,24 +20,24 @@ class Killed(Exception):
 
 
 class Crashing:
-    """A carrier (`coordinator.Carrier`) that kills shards and lanes with probability `risk` before and after every call."""
+    """A dispatcher (`coordinator.Dispatcher`) that kills shards and slots with probability `risk` before and after every call."""
 
-    def __init__(self, model: DeepProbit, lanes: int, shards: int, folder: Path, risk: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, model: DeepProbit, slots: int, shards: int, folder: Path, risk: float = 0.0, seed: int = 0) -> None:
         self._model, self._shards, self._folder, self._risk = model, shards, folder, risk
         self._chance = random.Random(seed)
         for shard in deal(model, shards):
             write_first(shard, folder / str(shard.number))
         self.hosts = [self._host(number) for number in range(shards)]
-        self.lanes = [self._lane(number) for number in range(lanes)]
+        self.slots = [self._slot(number) for number in range(slots)]
         self._sent: dict[tuple[int, int], bytes] = {}
-        self.killed = {"shard": 0, "lane": 0}
+        self.killed = {"shard": 0, "slot": 0}
         self._moments = 0
 
     def _host(self, number: int) -> DurableShard:
         return DurableShard(empty_part(self._model, self._shards), number, self._folder / str(number))
 
-    def _lane(self, number: int) -> Lane:
-        return Lane(self._model, source_of(number), self._shards, self._ask)
+    def _slot(self, number: int) -> WorkerSlot:
+        return WorkerSlot(self._model, source_of(number), self._shards, self._ask)
 
     def _unlucky(self) -> bool:
         return self._chance.random() < self._risk
@@ -53,7 +53,7 @@ class Crashing:
                 answer = getattr(self.hosts[number], name)(*given)
             answers.append(answer)
             if self._unlucky():
-                raise Killed  # the lane, between two shards
+                raise Killed  # the slot, between two shards
         return answers
 
     def _restart(self, number: int) -> None:
@@ -75,20 +75,20 @@ class Crashing:
             except Killed:
                 continue
 
-    def send(self, lane: int, work: Work) -> tuple[int, int]:
-        self._sent[lane, work.sequence] = encode_work(work)
-        return lane, work.sequence
+    def send(self, slot: int, work: Work) -> tuple[int, int]:
+        self._sent[slot, work.sequence] = encode_work(work)
+        return slot, work.sequence
 
     def wait(self, tickets: list[tuple[int, int]]) -> tuple[tuple[int, int], Done]:
-        lane = self._chance.choice(tickets)[0]
-        ticket = min(one for one in tickets if one[0] == lane)  # a lane's work is done in order
+        slot = self._chance.choice(tickets)[0]
+        ticket = min(one for one in tickets if one[0] == slot)  # a slot's work is done in order
         while True:
             try:
-                done = encode_done(self.lanes[lane].learn(decode_work(self._sent[ticket])))
+                done = encode_done(self.slots[slot].learn(decode_work(self._sent[ticket])))
                 if self._unlucky():
                     raise Killed  # after all of it, before its answer
                 del self._sent[ticket]
                 return ticket, decode_done(done)
             except Killed:
-                self.killed["lane"] += 1
-                self.lanes[lane] = self._lane(lane)
+                self.killed["slot"] += 1
+                self.slots[slot] = self._slot(slot)

@@ -1,11 +1,11 @@
-"""Deals a log out to lanes as minibatches, and keeps account of them; whatever carries them is the engine's business.
+"""Hands a log out to worker slots as minibatches, and keeps account of them. A `Dispatcher` of the engine moves the bytes.
 
-partition      the log's rows go out in their order, a minibatch at a time, to the lane that has least to do
-back pressure  at most as many minibatches are under way as the schedule allows; what is read ahead waits
-staleness      none goes out while one that is STALENESS rounds older is not acknowledged: the weights that a worker pulled
-               miss at most so much of the log
-account        for every lane the last sequence number and the rows dealt, to be held against the shards' ledgers
-prior          at the moments of `models.adaptation` all that is under way is waited for, and the prior adapted
+partition      the log's rows go out in order, one minibatch at a time, to the slot with the least work
+back pressure  the schedule limits how many minibatches are under way; rows read ahead wait
+staleness      no minibatch goes out while one that is STALENESS rounds older is not acknowledged: this limits how much of the log
+               is missing from the weights that a worker pulled
+account        the last sequence number and the rows of every slot, to be compared with the shards' ledgers
+prior          at the moments of `models.adaptation` the coordinator waits for all minibatches under way, and adapts the prior
 """
 
 from collections.abc import Callable, Iterable
@@ -24,18 +24,18 @@ from pbodl.parallel.schedule import Round, Schedule
 STALENESS = 4  # rounds
 
 
-class Carrier(Protocol):
-    """What brings work to lanes. If a lane's process dies, its unfinished work is carried to the successor, in order."""
+class Dispatcher(Protocol):
+    """Sends work to worker slots. If a slot's process dies, its successor gets the unfinished work, in order."""
 
-    def send(self, lane: int, work: Work) -> Any:
-        """Give work to a lane; returns a ticket."""
+    def send(self, slot: int, work: Work) -> Any:
+        """Send work to a slot; returns a ticket."""
 
     def wait(self, tickets: list[Any]) -> tuple[Any, Done]:
-        """Wait until one of these is done."""
+        """Wait until the work of one of these tickets is done."""
 
 
 class Account(msgspec.Struct):
-    """What was dealt to a lane."""
+    """What was sent to a slot."""
 
     sequence: int = 0
     rows: int = 0
@@ -45,29 +45,29 @@ class Under(NamedTuple):
     """A minibatch under way."""
 
     number: int
-    lane: int
+    slot: int
     start: int
     stop: int
 
 
 class Coordinator:
-    """Learns batches by `lanes` lanes that `dispatch` reaches; `seen` rows were learned before. `adapt` adapts the prior."""
+    """Learns batches on `slots` worker slots; `seen` rows were learned before. `adapt` adapts the prior."""
 
     def __init__(
-        self, carrier: Carrier, schedule: Schedule, lanes: int, seen: int = 0, adapt: Callable[[], None] | None = None
+        self, dispatcher: Dispatcher, schedule: Schedule, slots: int, seen: int = 0, adapt: Callable[[], None] | None = None
     ) -> None:
-        self._carrier, self.schedule, self.seen, self._adapt = carrier, schedule, seen, adapt
-        self.accounts = {source_of(lane): Account() for lane in range(lanes)}
-        self._busy = np.zeros(lanes, np.int64)
+        self._dispatcher, self.schedule, self.seen, self._adapt = dispatcher, schedule, seen, adapt
+        self.accounts = {source_of(slot): Account() for slot in range(slots)}
+        self._busy = np.zeros(slots, np.int64)
         self._number = 0
-        self._acknowledged = 0  # since the schedule was asked
+        self._acknowledged = 0  # minibatches in this round
         self._round: Round | None = None
         self._variance = 0.0
         self.lost_predictions = 0
         self.staleness: list[int] = []
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
-        """Learn a batch, all of it acknowledged; the CTR predicted for each row before it was learned."""
+        """Learn a batch until all of it is acknowledged; returns the CTR predicted for each row before it was learned."""
         ctr, start = [np.zeros(0)], 0
         while start < len(batch):
             moment = next_moment(self.seen)
@@ -91,12 +91,12 @@ class Coordinator:
                 under[ticket] = sent
                 start = stop
                 continue
-            ticket, done = self._carrier.wait(list(under))
+            ticket, done = self._dispatcher.wait(list(under))
             self._acknowledge(under.pop(ticket), done, ctr)
         return ctr
 
     def _now(self, now: float) -> Round:
-        """The schedule's round; asked anew when one round's minibatches are acknowledged."""
+        """The current round; the schedule gives the next one when all minibatches of a round are acknowledged."""
         if self._round is None or self._acknowledged >= self._round.workers:
             self._round = self.schedule.next(self.seen, now, self._variance)
             self._acknowledged = 0
@@ -107,18 +107,18 @@ class Coordinator:
         return self._number - oldest < STALENESS * workers
 
     def _send(self, batch: Batch, start: int, stop: int, workers: int) -> tuple[Any, Under]:
-        lane = int(np.argmin(self._busy))
-        account = self.accounts[source_of(lane)]
+        slot = int(np.argmin(self._busy))
+        account = self.accounts[source_of(slot)]
         account.sequence += 1
         account.rows += stop - start
-        self._busy[lane] += 1
+        self._busy[slot] += 1
         self._number += 1
-        ticket = self._carrier.send(lane, Work(account.sequence, workers, batch.rows(start, stop)))
-        return ticket, Under(self._number - 1, lane, start, stop)
+        ticket = self._dispatcher.send(slot, Work(account.sequence, workers, batch.rows(start, stop)))
+        return ticket, Under(self._number - 1, slot, start, stop)
 
     def _acknowledge(self, one: Under, done: Done, ctr: NDArray[np.float64]) -> None:
         ctr[one.start : one.stop] = done.ctr
-        self._busy[one.lane] -= 1
+        self._busy[one.slot] -= 1
         self.seen += one.stop - one.start
         self._acknowledged += 1
         self._variance = done.variance
@@ -126,11 +126,11 @@ class Coordinator:
         self.staleness.append(done.staleness)
 
 
-def source_of(lane: int) -> str:
-    """The name that a lane's messages carry."""
-    return f"lane-{lane}"
+def source_of(slot: int) -> str:
+    """The source name in a slot's messages."""
+    return f"worker-{slot}"
 
 
 def schedule_of(workers: int, rows: int, burn_in: Any = None) -> Schedule:
-    """The schedule of so many lanes: what counts for merging are the minibatches under way, and a lane has DEPTH of them."""
+    """The schedule for so many worker slots. Merging depends on the minibatches under way; a slot has DEPTH of them."""
     return Schedule(workers if workers == 1 else DEPTH * workers, rows, burn_in)

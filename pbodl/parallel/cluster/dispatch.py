@@ -1,28 +1,28 @@
-"""Carries minibatches to lanes over sockets (`coordinator.Carrier`): a thread for each that is under way waits for its answer."""
+"""Sends minibatches to worker slots over sockets (`coordinator.Dispatcher`): one thread per minibatch waits for the answer."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 
-from pbodl.parallel.cluster.remote_calls import Address, Links
+from pbodl.parallel.cluster.remote_calls import Address, CallClients
 from pbodl.parallel.cluster.work_format import Done, Work, decode_done, encode_work
 from pbodl.parallel.cluster.worker_slot import DEPTH
 
 Ticket = Future[Done]
 
 
-class LinkCarrier:
-    """Reaches `lanes` lanes at the doors that `find(lane)` knows. A lane that died gets its unfinished minibatches again."""
+class SocketDispatcher:
+    """Sends work to `slots` worker slots; `find(slot)` gives the address of each. A restarted worker gets unfinished work again."""
 
-    def __init__(self, lanes: int, find: Callable[[int], Address], token: bytes) -> None:
+    def __init__(self, slots: int, find: Callable[[int], Address], token: bytes) -> None:
         self._find, self._token = find, token
-        self._pool = ThreadPoolExecutor(DEPTH * lanes, "pbodl-carrier")
-        self._idle: list[list[Links]] = [[] for _ in range(lanes)]
-        self._all: list[Links] = []
+        self._pool = ThreadPoolExecutor(DEPTH * slots, "pbodl-dispatcher")
+        self._idle: list[list[CallClients]] = [[] for _ in range(slots)]
+        self._all: list[CallClients] = []
         self._ended: SimpleQueue[Ticket] = SimpleQueue()
 
-    def send(self, lane: int, work: Work) -> Ticket:
-        ticket = self._pool.submit(self._carry, lane, encode_work(work))
+    def send(self, slot: int, work: Work) -> Ticket:
+        ticket = self._pool.submit(self._call, slot, encode_work(work))
         ticket.add_done_callback(self._ended.put)
         return ticket
 
@@ -31,21 +31,21 @@ class LinkCarrier:
         return ticket, ticket.result()
 
     def close(self) -> None:
-        """Wait for nothing any more."""
-        for link in self._all:
-            link.close()
+        """Stop waiting and shut down."""
+        for client in self._all:
+            client.close()
         self._pool.shutdown(wait=False)
 
-    def _carry(self, lane: int, content: bytes) -> Done:
-        link = self._free(lane)
-        (answer,) = link.ask([("learn", (content,))])
-        self._idle[lane].append(link)
+    def _call(self, slot: int, content: bytes) -> Done:
+        client = self._free(slot)
+        (answer,) = client.ask([("learn", (content,))])
+        self._idle[slot].append(client)
         return decode_done(answer)
 
-    def _free(self, lane: int) -> Links:
+    def _free(self, slot: int) -> CallClients:
         try:
-            return self._idle[lane].pop()
+            return self._idle[slot].pop()
         except IndexError:
-            link = Links(1, lambda _: self._find(lane), self._token)
-            self._all.append(link)
-            return link
+            client = CallClients(1, lambda _: self._find(slot), self._token)
+            self._all.append(client)
+            return client

@@ -1,8 +1,9 @@
-"""A shard that survives its process: what is acknowledged is in the journal, and a new process goes on from there.
+"""A shard that survives its process: the journal holds every acknowledged message, and a new process continues from it.
 
-Everything comes and goes as bytes. A message is checked, written, applied, acknowledged, in this order; one that was applied before
-is acknowledged again, and nothing else. Killed before the write, it was never acknowledged, and the worker sends it again; killed
-after it, the successor applies it from the journal, and drops the repeat.
+Calls and answers are bytes. The shard checks a message, writes it to the journal, applies it and acknowledges it, in this order. It
+acknowledges a message that it applied before again, and does nothing else. If the shard is killed before the write, it has not
+acknowledged the message, and the worker sends it again. If it is killed after the write, the successor applies the message from the
+journal, and drops the repeat.
 """
 
 from pathlib import Path
@@ -16,12 +17,12 @@ from pbodl.parallel.message import decode
 from pbodl.parallel.shard import Shard, ShardEntry
 from pbodl.system.tensors import Bytes, pack, unpack
 
-LOG_BYTES = 64 << 20  # a log shorter than this is not worth a snapshot
-LOG_SHARE = 2.0  # nor one shorter than this multiple of the last snapshot: writing is then at most 1.5 times the messages
+LOG_BYTES = 64 << 20  # a shorter log is not worth a snapshot
+LOG_SHARE = 2.0  # nor is one below this multiple of the last snapshot: the disk then takes at most 1.5 bytes per byte of messages
 
 
 class DurableShard:
-    """Shard `number`, as its journal in `folder` has it; `model` is an empty one of its kind. `write_first` makes the journal."""
+    """Shard `number`, restored from its journal in `folder` into the empty `model`. `write_first` makes the journal."""
 
     def __init__(self, model: DeepProbit, number: int, folder: str | Path, sync: bool = False) -> None:
         self.shard = Shard(model, number)
@@ -35,12 +36,12 @@ class DurableShard:
         self.journal.begin(self.state())
 
     def pull(self, source: Bytes, keys: Bytes) -> bytes:
-        """The weights of keys (8 bytes each), and which message of `source` was applied last."""
+        """The weights of keys (8 bytes each), and the last message of `source` that was applied."""
         entry = self.shard.ledger.get(source.decode(), ShardEntry())
         return encode_pulled(self.shard.pull(np.frombuffer(keys, np.uint64)), entry.sequence)
 
     def push(self, content: Bytes) -> bytes:
-        """Apply a message, exactly once; answers with the number of messages applied before it (8 bytes)."""
+        """Apply a message, exactly once; returns the number of messages applied before it (8 bytes)."""
         message, version = decode(content), self.shard.version
         if not self.shard.has(message):
             self.shard.check(message)
@@ -51,16 +52,16 @@ class DurableShard:
         return version.to_bytes(8, "little")
 
     def evidence(self) -> bytes:
-        """What the shard's rows say about the prior."""
+        """The evidence about the prior in the shard's rows."""
         return pack({"evidence": self.shard.evidence()})
 
     def state(self) -> bytes:
-        """The shard's state, the ledger inside."""
+        """The shard's state, with its ledger."""
         return pack(self.shard.state())
 
 
 def write_first(shard: Shard, folder: str | Path) -> None:
-    """Begin the journal of a shard."""
+    """Start the journal of a shard."""
     journal = Journal(folder)
     journal.begin(pack(shard.state()))
     journal.close()

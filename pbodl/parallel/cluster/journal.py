@@ -1,14 +1,14 @@
-"""A shard's memory on disk: a snapshot, and the messages acknowledged since, so that a killed shard comes back as it was.
+"""A shard on disk: a snapshot, and the messages acknowledged since, so that a killed shard comes back as it was.
 
-`append` returns when the record is with the operating system: the death of the process loses nothing. With `sync` it returns when
-the record is on the disk, so that the death of the machine loses nothing either; docs/lab/parallel.md has what that costs.
+`append` returns when the operating system has the record: killing the process loses nothing. With `sync` it returns when the record
+is on the disk: a crash of the machine loses nothing either. docs/lab/parallel.md says what that costs.
 
-    folder/00000003.state   the snapshot, written whole and renamed into place
-    folder/00000003.log     records since: length, checksum, bytes
+    folder/00000003.state   the snapshot
+    folder/00000003.log     records since then: length, checksum, bytes
 
-One process at a time: whoever restores makes the next log, which only one can do, before it reads; and whoever appends looks, after
-writing and before returning, whether there is a next log. So a process that was taken for dead, and is not, either wrote before
-its successor read, or learns that it has one (`Superseded`).
+One process owns a journal at a time. A process that restores first creates the next log, which only one process can do, and then
+reads. A process that appends checks, after writing and before returning, whether a next log exists. So a process that was wrongly
+taken for dead either wrote before its successor read, or learns that it has one (`Superseded`).
 """
 
 import os
@@ -26,7 +26,7 @@ HEAD = struct.Struct("<II")  # length, CRC-32
 
 
 class Superseded(Exception):
-    """Another process has this journal now; what was to be written does not count."""
+    """Another process owns this journal now; the last write does not count."""
 
 
 class Journal:
@@ -38,16 +38,16 @@ class Journal:
         self.size = 0  # bytes of records since the snapshot
         self.state_size = 0
         self._log: int | None = None
-        self._claimed = False  # the log is made, and its snapshot is not
+        self._claimed = False  # the log exists, and its snapshot does not yet
 
     def begin(self, state: bytes) -> None:
-        """Write a snapshot, and an empty log behind it; what was before is dropped."""
+        """Write a snapshot with an empty log, and drop older ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         number = self.number if self._claimed else self.number + 1
         own = self.folder / f"{number:08d}.{uuid.uuid4().hex}.writing"
         with replacing(self.folder / f"{number:08d}.state", beside=own) as beside:
             write_synced(beside, HEAD.pack(len(state) & 0xFFFFFFFF, crc32(state)), state)
-            # The log is there before the snapshot that it belongs to; renaming the snapshot is the moment of change.
+            # The log exists before its snapshot; renaming the snapshot is the moment of change.
             if not self._claimed and not self._claim(number):
                 raise Superseded
         for old in sorted(set(self._numbers("*"))):  # the oldest first: see `_superseded`
@@ -56,7 +56,7 @@ class Journal:
         self._claimed, self.state_size = False, len(state)
 
     def restore(self) -> tuple[bytes, Iterator[bytes]]:
-        """The newest snapshot and the records behind it; a record cut off in the middle was never acknowledged, and is left out."""
+        """The newest snapshot and the records after it. A record that was cut off was never acknowledged, and is left out."""
         while not self._claim(max(self._numbers("*"), default=0) + 1):
             pass
         while True:
@@ -67,7 +67,7 @@ class Journal:
                 content = (self.folder / f"{newest:08d}.state").read_bytes()
                 records = self._path(newest).read_bytes()
                 break
-            except FileNotFoundError as error:  # its owner, alive after all, has just replaced it by a newer one
+            except FileNotFoundError as error:  # its owner is alive after all, and has just replaced it
                 if max(self._numbers("state"), default=0) == newest:
                     raise InputError(f"the snapshot {newest:08d}.state in {self.folder} has lost its log") from error
         length, checksum = HEAD.unpack_from(content)
@@ -79,7 +79,7 @@ class Journal:
         return state, (records[start + HEAD.size : end] for start, end in zip(starts, ends, strict=False))
 
     def append(self, record: bytes | bytearray) -> None:
-        """Keep a record. If that fails, it is as if it had not been tried."""
+        """Write a record. If that fails, the journal stays as it was."""
         assert self._log is not None and not self._claimed
         content = memoryview(HEAD.pack(len(record), crc32(record)) + record)
         try:
@@ -103,7 +103,7 @@ class Journal:
         return [int(path.name.partition(".")[0]) for path in self.folder.glob(f"*.{ending}")]
 
     def _claim(self, number: int) -> bool:
-        """Make a log, unless somebody else did."""
+        """Create a log, unless another process did."""
         try:
             log = os.open(self._path(number), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
@@ -115,7 +115,7 @@ class Journal:
         return True
 
     def _superseded(self) -> bool:
-        """Whether there is a next log. It may be gone already, behind another one's: then ours went before it."""
+        """Whether a next log exists. A later owner may have dropped it already; then it dropped ours first."""
         return self._path(self.number + 1).exists() or not self._path(self.number).exists()
 
     def _path(self, number: int) -> Path:
@@ -123,7 +123,7 @@ class Journal:
 
 
 def _ends(records: bytes) -> Iterator[int]:
-    """Where each whole record ends, up to the first that is not whole."""
+    """The offset at which each whole record ends, up to the first one that is cut off or damaged."""
     start = 0
     while start + HEAD.size <= len(records):
         length, checksum = HEAD.unpack_from(records, start)

@@ -1,4 +1,4 @@
-"""The proof at the end: what was dealt out, held against what the shards applied."""
+"""The proof at the end of a run: compares what was sent to the workers with what the shards applied."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,22 +12,22 @@ MOST_LINES = 40
 
 
 class Ledger(NamedTuple):
-    """Lines per source, and how many rows were lost or applied twice; both must be 0."""
+    """One line per source, and how many rows were lost or applied twice; both must be 0."""
 
     lines: list[dict[str, Any]]
-    rows: int  # dealt
+    rows: int  # read
     lost: int
     twice: int
 
     def asdict(self) -> dict[str, Any]:
-        """As JSON takes it; `sound` says that nothing is missing and nothing is too much."""
+        """As plain data for JSON; `sound` says that no row is missing or was applied twice."""
         return {**self._asdict(), "sound": self.lost == 0 and self.twice == 0}
 
 
 def check(dealt: Mapping[str, Account], shards: Sequence[Mapping[str, ShardEntry]], read: int) -> Ledger:
-    """Compare every shard's ledger with what was dealt, and that with the rows `read`.
+    """Compare every shard's ledger with what was sent, and that with the rows `read`.
 
-    A row whose part is missing in any one shard is lost; one that any shard counts beyond what was dealt was applied twice.
+    A row is lost if its part is missing in any shard. Rows that any shard counts beyond what was sent were applied twice.
     """
     lines, lost, twice = [], 0, 0
     for source in sorted(set(dealt).union(*shards), key=lambda name: (len(name), name)):
@@ -45,7 +45,7 @@ def check(dealt: Mapping[str, Account], shards: Sequence[Mapping[str, ShardEntry
 
 
 def ledger_table(ledger: Mapping[str, Any]) -> Table:
-    """The ledger (as `asdict` gives it), to be printed."""
+    """The ledger (from `asdict`) as a table to print."""
     table = Table(title=f"ledger: {ledger['rows']:,} rows read, {ledger['lost']:,} lost, {ledger['twice']:,} applied twice")
     for name in ("source", "last sequence", "rows", "precision added", "repeats dropped"):
         table.add_column(name, justify="left" if name == "source" else "right")

@@ -1,11 +1,11 @@
-"""Parallel training on Ray: `pbodl train --engine ray`. Where the processes are, and nothing else.
+"""Parallel training on Ray (`pbodl train --engine ray`): starts the processes, and nothing else.
 
 Shards (`durable_shard`) and workers (`worker_slot`) are actors. The coordinator (`coordinator`) runs in the process that reads the
-log. Ray places the actors by the CPUs they ask for, restarts them when their process or node dies, and knows their addresses.
-They talk over sockets of their own (`remote_calls`) and repeat calls that were not answered; (source, sequence) numbers make the
-effect of a repeated call happen once.
+log. Ray places the actors by the CPUs they request, restarts them when their process or node dies, and knows their addresses.
+They talk over their own sockets (`remote_calls`) and repeat calls that were not answered; (source, sequence) numbers ensure that a
+repeated call takes effect once.
 
-Local use listens on 127.0.0.1 alone. A cluster is made with `ray start`, outside of this program: docs/guide/scaling.md.
+On one machine, everything listens on 127.0.0.1 alone. Start a cluster with `ray start`: docs/guide/scaling.md.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ from pbodl.models.clock import Duration
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.cluster.coordinator import Coordinator, schedule_of, source_of
-from pbodl.parallel.cluster.dispatch import LinkCarrier
+from pbodl.parallel.cluster.dispatch import SocketDispatcher
 from pbodl.parallel.cluster.durable_shard import DurableShard, write_first
 from pbodl.parallel.cluster.ledger import Ledger, check
-from pbodl.parallel.cluster.remote_calls import TOKEN, Address, Door, Links
+from pbodl.parallel.cluster.remote_calls import TOKEN, Address, CallClients, CallServer
 from pbodl.parallel.cluster.sharding import deal, empty_part, join
 from pbodl.parallel.cluster.work_format import decode_work, encode_done
-from pbodl.parallel.cluster.worker_slot import DEPTH, Lane
+from pbodl.parallel.cluster.worker_slot import DEPTH, WorkerSlot
 from pbodl.parallel.cluster_prior import adapts, take_prior
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import encode
@@ -45,10 +45,10 @@ from pbodl.parallel.shard import Shard
 from pbodl.system.tensors import Bytes, unpack
 from pbodl.training.run import Run
 
-# Half of the cluster's CPUs are asked for, at most one per actor: what half of the nodes held finds room on the others.
+# Request half of the cluster's CPUs, at most one per actor: if half of the nodes die, their actors fit on the others.
 ASKED = 0.5
 PATIENCE = 180  # seconds for all actors to start
-# Ray listens on all interfaces unless it takes the machine for one that cannot be part of a cluster.
+# Ray listens on all interfaces, unless it believes that this machine cannot be part of a cluster.
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
@@ -65,7 +65,7 @@ class RaySettings(NamedTuple):
 
 
 class ShardActor:
-    """A shard in a process of its own; a new process goes on from the journal."""
+    """A shard in its own process; a new process continues from the journal."""
 
     def __init__(self, recipe: bytes, number: int, shards: int, folder: str, sync: bool, token: bytes) -> None:
         import ray
@@ -73,10 +73,12 @@ class ShardActor:
         self._shard = shard = DurableShard(empty_part(_model(recipe), shards), number, folder, sync)
         self._lock = threading.Lock()
         methods: dict[str, Callable[..., Bytes]] = {"pull": shard.pull, "push": shard.push, "evidence": shard.evidence}
-        self._door = Door({name: self._alone(method) for name, method in methods.items()}, ray.util.get_node_ip_address(), token)
+        self._server = CallServer(
+            {name: self._alone(method) for name, method in methods.items()}, ray.util.get_node_ip_address(), token
+        )
 
     def address(self) -> Address:
-        return self._door.address
+        return self._server.address
 
     def state(self) -> bytes:
         with self._lock:
@@ -90,28 +92,28 @@ class ShardActor:
         return call
 
 
-class LaneActor:
-    """A lane in a process of its own, which remembers nothing that the shards do not."""
+class WorkerActor:
+    """A worker slot in its own process, which keeps no state that the shards do not have."""
 
     def __init__(self, recipe: bytes, source: str, names: Sequence[str], merge: str, half: bool, token: bytes) -> None:
         import ray
 
-        # By name: handles among the arguments could be lost with the node that keeps them.
+        # By name: handles passed as arguments could be lost with the node that keeps them.
         shards: list[Any] = [ray.get_actor(name) for name in names]
         find: Callable[[int], Any] = lambda number: ray.get(shards[number].address.remote())  # noqa: E731
-        links = Links(len(shards), find, token)
-        self._lane = Lane(_model(recipe), source, len(shards), links.ask, merge, half)
-        self._door = Door({"learn": self._learn}, ray.util.get_node_ip_address(), token)
+        clients = CallClients(len(shards), find, token)
+        self._slot = WorkerSlot(_model(recipe), source, len(shards), clients.ask, merge, half)
+        self._server = CallServer({"learn": self._learn}, ray.util.get_node_ip_address(), token)
 
     def address(self) -> Address:
-        return self._door.address
+        return self._server.address
 
     def _learn(self, content: Bytes) -> Bytes:
-        return encode_done(self._lane.learn(decode_work(content)))
+        return encode_done(self._slot.learn(decode_work(content)))
 
 
 class OnRay:
-    """Learns for a run in its model's place (`training.run.Learner`)."""
+    """Learns for a run instead of its model (`training.run.LogLearner`)."""
 
     def __init__(self, model: DeepProbit, folder: Path, settings: RaySettings) -> None:
         import ray
@@ -121,8 +123,8 @@ class OnRay:
         cpus = min(1.0, int(1e4 * ASKED * ray.cluster_resources().get("CPU", 1.0) / (settings.workers + settings.shards)) / 1e4)
         options = {"num_cpus": cpus, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": "SPREAD"}
         make_shard: Any = ray.remote(ShardActor)
-        make_lane: Any = ray.remote(LaneActor)
-        # A machine that dies together with this process takes the run back to its last snapshot, whatever was on its disk.
+        make_worker: Any = ray.remote(WorkerActor)
+        # On one machine no sync is needed: a crash ends this process, too, and the run then resumes from its last snapshot.
         sync = settings.address is not None
         token = secrets.token_bytes(TOKEN)
         self.shards, names = [], []
@@ -132,16 +134,16 @@ class OnRay:
             names.append(f"pbodl-{uuid.uuid4().hex}-shard-{shard.number}")
             made = make_shard.options(name=names[-1], **options)
             self.shards.append(made.remote(recipe, shard.number, settings.shards, str(place), sync, token))
-        make_lane = make_lane.options(**options)
+        make_worker = make_worker.options(**options)
         rest = names, settings.merge, settings.half, token
-        self.lanes = [make_lane.remote(recipe, source_of(n), *rest) for n in range(settings.workers)]
+        self.workers = [make_worker.remote(recipe, source_of(n), *rest) for n in range(settings.workers)]
         self._started(cpus, settings)
         rows = minibatch(settings.workers) if settings.rows is None else settings.rows
         schedule = schedule_of(settings.workers, rows, settings.burn_in)
-        self.carrier = LinkCarrier(settings.workers, lambda lane: _get(self.lanes[lane].address.remote()), token)
-        self._links = Links(settings.shards, lambda shard: _get(self.shards[shard].address.remote()), token)
+        self.dispatcher = SocketDispatcher(settings.workers, lambda worker: _get(self.workers[worker].address.remote()), token)
+        self._clients = CallClients(settings.shards, lambda shard: _get(self.shards[shard].address.remote()), token)
         adapt = self._adapt if adapts(model, settings.workers, settings.merge) else None
-        self.coordinator = Coordinator(self.carrier, schedule, settings.workers, model.rows_learned, adapt)
+        self.coordinator = Coordinator(self.dispatcher, schedule, settings.workers, model.rows_learned, adapt)
         self._moments = 0
 
     def _started(self, cpus: float, settings: RaySettings) -> None:
@@ -149,11 +151,11 @@ class OnRay:
         import ray
 
         try:
-            ray.get([actor.address.remote() for actor in (*self.lanes, *self.shards)], timeout=PATIENCE)
+            ray.get([actor.address.remote() for actor in (*self.workers, *self.shards)], timeout=PATIENCE)
         except ray.exceptions.GetTimeoutError as error:
             raise InputError(
-                f"{settings.workers} workers and {settings.shards} shards did not start within {PATIENCE} s; each asks for {cpus} "
-                "CPUs: see `ray status` for what the cluster has left"
+                f"{settings.workers} workers and {settings.shards} shards did not start within {PATIENCE} s; each requests {cpus} "
+                "CPUs; run `ray status` to see what the cluster has left"
             ) from error
         except ray.exceptions.RayActorError as error:
             raise InputError(f"an actor could not start: {error}") from error
@@ -164,20 +166,20 @@ class OnRay:
 
     def _adapt(self) -> None:
         self._moments += 1
-        evidence = [unpack(answer)["evidence"] for answer in self._links.ask([("evidence", ())] * self._shards)]
+        evidence = [unpack(answer)["evidence"] for answer in self._clients.ask([("evidence", ())] * self._shards)]
         content = encode(take_prior(self._model, evidence, self._moments))
-        self._links.ask([("push", (content,))] * self._shards)
+        self._clients.ask([("push", (content,))] * self._shards)
 
     def close(self) -> None:
-        """Wait for nothing any more."""
-        self.carrier.close()
-        self._links.close()
+        """Stop waiting and shut down."""
+        self.dispatcher.close()
+        self._clients.close()
 
     def gather(self) -> None:
         self._model.load_state(join(self._states()).state())
 
     def ledger(self) -> Ledger:
-        """What the shards applied, held against what was read."""
+        """Compare what the shards applied with what was read."""
         return check(self.coordinator.accounts, [shard.ledger for shard in self._states()], self._read)
 
     def summary(self) -> dict[str, Any]:
@@ -197,22 +199,22 @@ class OnRay:
 
 
 def minibatch(workers: int) -> int:
-    """Rows of a minibatch, so that about 4096 are under way at a time: more costs accuracy, fewer cost messages."""
+    """Rows of a minibatch, so that about 4096 rows are under way: more cost accuracy, fewer cost messages."""
     return 1024 if workers == 1 else max(64, min(1024, 4096 // (DEPTH * workers)))
 
 
 def ray_for(settings: RaySettings) -> Callable[[Run], contextlib.AbstractContextManager[OnRay]]:
-    """What the options of the command line ask for: what learns for a run, while the context lasts."""
-    schedule_of(settings.workers, settings.rows or 1, settings.burn_in)  # an error in them is said before anything is started
+    """A context manager that starts Ray and the actors for a run, as the options say, and stops them at its end."""
+    schedule_of(settings.workers, settings.rows or 1, settings.burn_in)  # report wrong options before anything starts
     if not 1 <= settings.shards <= 4096:
         raise InputError(f"shards is {settings.shards}; it must be a whole number from 1 to 4096")
 
     @contextlib.contextmanager
     def engine(run: Run) -> Iterator[OnRay]:
         if not isinstance(run.model, DeepProbit):
-            raise InputError(f"the engine is 'ray', but the model {run.model.kind!r} learns in one process; leave --engine out")
+            raise InputError(f"the engine is 'ray', but a {run.model.kind!r} model learns in one process only; leave --engine out")
         if settings.burn_in is not None and not settings.burn_in.in_rows and run.model._counts_rows:
-            raise InputError("a burn-in in time needs a model whose clock is the schema's time; give it in rows, such as 100k")
+            raise InputError("a burn-in given as time needs a schema with a time column; give it in rows, such as 100k")
         folder = (run.folder / "shards").absolute()
         shutil.rmtree(folder, ignore_errors=True)
         with _connected(settings.address):
@@ -221,7 +223,7 @@ def ray_for(settings: RaySettings) -> Callable[[Run], contextlib.AbstractContext
                 yield learner
             finally:
                 learner.close()
-                _stop([*learner.lanes, *learner.shards])
+                _stop([*learner.workers, *learner.shards])
         shutil.rmtree(folder, ignore_errors=True)
 
     return engine
@@ -229,7 +231,7 @@ def ray_for(settings: RaySettings) -> Callable[[Run], contextlib.AbstractContext
 
 @contextlib.contextmanager
 def _connected(address: str | None) -> Iterator[None]:
-    """A connection to the cluster at `address`, or to one of this machine that lives as long as the training."""
+    """A connection to the cluster at `address`, or to a local one that ends with the training."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None or address.startswith(("127.0.0.1:", "localhost:")):
         os.environ.setdefault(LOOPBACK, "0")
@@ -248,8 +250,8 @@ def _connected(address: str | None) -> Iterator[None]:
         ray.init(address=address or "local", **options)
     except (ConnectionError, ValueError) as error:
         raise InputError(
-            f"no connection to the Ray cluster at {address}: {error}. Start one with `ray start --head`; if it wants a token, set "
-            "RAY_AUTH_MODE=token"
+            f"cannot connect to the Ray cluster at {address}: {error}. Start one with `ray start --head`; if it requires a token, "
+            "set RAY_AUTH_MODE=token"
         ) from error
     try:
         yield
@@ -258,7 +260,7 @@ def _connected(address: str | None) -> Iterator[None]:
 
 
 def _reach(address: str | None) -> None:
-    """Say at once if nobody is at host:port; Ray would try for minutes."""
+    """Fail at once if nothing listens on host:port; Ray would retry for minutes."""
     host, colon, port = (address or "").rpartition(":")
     if not colon or not port.isdigit() or "/" in host:
         return
@@ -274,7 +276,7 @@ def _get(reference: Any) -> Any:
     try:
         return ray.get(reference)
     except ray.exceptions.RayActorError as error:
-        raise InputError(f"an actor is gone for good, and the training with it: {error}") from error
+        raise InputError(f"an actor died and could not be restarted, so the training failed: {error}") from error
 
 
 def _stop(actors: Sequence[Any]) -> None:
@@ -285,8 +287,8 @@ def _stop(actors: Sequence[Any]) -> None:
 
 
 def _model(recipe: bytes) -> DeepProbit:
-    """An empty model of the kind that is trained."""
-    import pbodl  # noqa: F401  it brings all kinds
+    """An empty model of the kind that is being trained."""
+    import pbodl  # noqa: F401  registers all kinds
 
     given = msgspec.json.decode(recipe)
     kind = Model.kinds[given["kind"]]

@@ -1,12 +1,12 @@
-"""Sockets between the reader, lanes and shards: what they say to each other is too much for an engine's own calls.
+"""Remote calls over sockets between the reader, the workers and the shards: the engine's own calls cost too much for this traffic.
 
-A `Door` answers calls of some methods. `Links` calls those of several doors, and calls again, wherever the door is
-then, until it is answered. So a call may be carried out twice, and must bear it, as those of `Lane` and `DurableShard` do. Where
-a door is, and that it opens again elsewhere when its process died, is the engine's business.
+A `CallServer` answers calls of some methods. `CallClients` calls several servers, and repeats each call until it is answered,
+looking up the server's address again each time. So a method may run twice for one call, and must tolerate that, as those of
+`WorkerSlot` and `DurableShard` do. The engine restarts a server whose process died, and knows its new address.
 
     a call     the method's name and its arguments
     an answer  an error's text (empty: none), and what the method returned
-Each is a number of byte strings: how many (4 bytes), the length of each (8 bytes), and then they themselves.
+Each is a list of byte strings: how many there are (4 bytes), the length of each (8 bytes), and the strings.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from pbodl.system.tensors import Bytes
 Address = tuple[str, int]
 Call = tuple[str, tuple[Bytes, ...]]  # a method's name, and its arguments
 
-TOKEN = 32  # bytes: who calls has to know them
-PAUSE = 0.1  # seconds before a door that was not there is looked for again
-# A machine that vanished is noticed within half a minute, where the system can do so.
+TOKEN = 32  # bytes of the secret that a caller must send
+PAUSE = 0.1  # seconds before a call is repeated
+# Notice a machine that vanished within half a minute, where the operating system supports it.
 WATCHFUL = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
 
-class Door:
-    """Answers calls of `methods` at `address`, a free port of `host`; every caller has a thread of its own."""
+class CallServer:
+    """Answers calls of `methods` at `address`, a free port of `host`; each caller gets its own thread."""
 
     def __init__(self, methods: Mapping[str, Callable[..., Bytes]], host: str, token: bytes) -> None:
         self._methods, self._token = methods, token
@@ -44,7 +44,7 @@ class Door:
         while True:
             try:
                 caller, _ = self._listening.accept()
-            except OSError:  # no descriptor is left
+            except OSError:  # out of file descriptors
                 time.sleep(PAUSE)
                 continue
             threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
@@ -59,59 +59,61 @@ class Door:
                 try:
                     answer = self._methods[name.decode()](*given)
                 except Superseded:
-                    return  # the caller will look for the one that has taken over
+                    return  # the caller will look up the address of the successor
                 except Exception as error:
                     _send_all(caller, [f"{type(error).__name__}: {error}".encode(), b""])
                 else:
                     _send_all(caller, [b"", answer])
 
 
-class Links:
-    """Calls the doors that `find(number)` knows the addresses of. For several threads; their calls go one after the other."""
+class CallClients:
+    """Calls several servers; `find(number)` gives the address of each. Several threads may use it; their calls take turns."""
 
-    def __init__(self, doors: int, find: Callable[[int], Address], token: bytes) -> None:
+    def __init__(self, servers: int, find: Callable[[int], Address], token: bytes) -> None:
         self._find, self._token = find, token
         self._lock = threading.Lock()
         self._closed = False
-        self._links: list[socket.socket | None] = [None] * doors
+        self._connections: list[socket.socket | None] = [None] * servers
 
     def ask(self, calls: Sequence[Call]) -> list[Bytes]:
-        """One call to each door, all at the same time; their answers."""
+        """Make one call to each server, all at the same time; returns their answers."""
         with self._lock:
             try:
-                sent = [self._sent(door, call) for door, call in enumerate(calls)]
-                return [self._answer(door, call, under_way) for door, (call, under_way) in enumerate(zip(calls, sent, strict=True))]
+                sent = [self._sent(server, call) for server, call in enumerate(calls)]
+                return [
+                    self._answer(server, call, under_way) for server, (call, under_way) in enumerate(zip(calls, sent, strict=True))
+                ]
             except BaseException:
-                for door in range(len(calls)):  # answers may be on their way that nobody waits for any more
-                    self._drop(door)
+                for server in range(len(calls)):  # drop answers still under way: nobody waits for them
+                    self._drop(server)
                 raise
 
     def close(self) -> None:
-        """Give up what is not answered yet."""
+        """Give up on calls that are not answered yet."""
         self._closed = True
-        for link in self._links:
-            if link is not None:
+        for connection in self._connections:
+            if connection is not None:
                 with contextlib.suppress(OSError):
-                    link.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
 
-    def _sent(self, door: int, call: Call) -> bool:
+    def _sent(self, server: int, call: Call) -> bool:
         name, given = call
         try:
-            link = self._links[door] or self._connect(door)
-            _send_all(link, [name.encode(), *given])
+            connection = self._connections[server] or self._connect(server)
+            _send_all(connection, [name.encode(), *given])
         except OSError:
-            self._drop(door)
+            self._drop(server)
             return False
         return True
 
-    def _answer(self, door: int, call: Call, under_way: bool) -> Bytes:
+    def _answer(self, server: int, call: Call, under_way: bool) -> Bytes:
         while True:
-            link = self._links[door]
-            if under_way and link is not None:
+            connection = self._connections[server]
+            if under_way and connection is not None:
                 try:
-                    error, answer = _receive_all(link)
+                    error, answer = _receive_all(connection)
                 except OSError:
-                    self._drop(door)
+                    self._drop(server)
                 else:
                     if error:
                         raise InputError(f"{call[0]} failed in another process: {error.decode()}")
@@ -119,46 +121,46 @@ class Links:
             if self._closed:
                 raise ConnectionError("closed")
             time.sleep(PAUSE)
-            under_way = self._sent(door, call)
+            under_way = self._sent(server, call)
 
-    def _connect(self, door: int) -> socket.socket:
-        link = self._links[door] = socket.create_connection(self._find(door), timeout=10)
-        link.settimeout(None)
-        _watch(link)
-        link.sendall(self._token)
-        return link
+    def _connect(self, server: int) -> socket.socket:
+        connection = self._connections[server] = socket.create_connection(self._find(server), timeout=10)
+        connection.settimeout(None)
+        _watch(connection)
+        connection.sendall(self._token)
+        return connection
 
-    def _drop(self, door: int) -> None:
-        link, self._links[door] = self._links[door], None
-        if link is not None:
-            link.close()
+    def _drop(self, server: int) -> None:
+        connection, self._connections[server] = self._connections[server], None
+        if connection is not None:
+            connection.close()
 
 
-def _watch(link: socket.socket) -> None:
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+def _watch(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in WATCHFUL.items():
         if hasattr(socket, name):
-            link.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _send_all(link: socket.socket, parts: Sequence[Bytes]) -> None:
+def _send_all(connection: socket.socket, parts: Sequence[Bytes]) -> None:
     head = struct.pack(f"<I{len(parts)}Q", len(parts), *map(len, parts))
-    link.sendall(b"".join((head, *parts)))
+    connection.sendall(b"".join((head, *parts)))
 
 
-def _receive_all(link: socket.socket) -> list[bytearray]:
-    count = int.from_bytes(_receive(link, 4), "little")
-    lengths = struct.unpack(f"<{count}Q", _receive(link, 8 * count))
-    return [_receive(link, length) for length in lengths]
+def _receive_all(connection: socket.socket) -> list[bytearray]:
+    count = int.from_bytes(_receive(connection, 4), "little")
+    lengths = struct.unpack(f"<{count}Q", _receive(connection, 8 * count))
+    return [_receive(connection, length) for length in lengths]
 
 
-def _receive(link: socket.socket, length: int) -> bytearray:
-    """So many bytes, in memory of their own: arrays over them are aligned, and can be written."""
+def _receive(connection: socket.socket, length: int) -> bytearray:
+    """Receive so many bytes into new memory: arrays over it are aligned and writable."""
     content = bytearray(length)
     rest = memoryview(content)
     while rest:
-        got = link.recv_into(rest)
+        got = connection.recv_into(rest)
         if not got:
-            raise ConnectionError("the other end is gone")
+            raise ConnectionError("the other side closed the connection")
         rest = rest[got:]
     return content

@@ -1,4 +1,4 @@
-"""A model's weights dealt out to shards by key, and put together again."""
+"""Splits a model's weights into shards by key, and joins them again."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ SHARED_COUNTS = ("embedding.evicted", "embedding.expired")
 
 
 def deal(model: DeepProbit, shards: int) -> list[Shard]:
-    """Shards that hold a model's weights: each the rows of its own keys, shard 0 the counters of guards and evictions."""
+    """Shards that together hold a model's weights: each has the rows of its keys; shard 0 also has the counters."""
     if shards == 1:
         return [Shard(model)]
     state = model.state()
@@ -31,7 +31,7 @@ def deal(model: DeepProbit, shards: int) -> list[Shard]:
 
 
 def empty_part(model: DeepProbit, shards: int) -> DeepProbit:
-    """A model of the same kind with room for one of so many shards."""
+    """An empty model of the same kind, with the capacity of one of so many shards."""
     part = type(model).from_spec(model.schema, model.spec)
     if part.table.capacity is not None:
         part.table.capacity = -(-part.table.capacity // shards)
@@ -39,7 +39,7 @@ def empty_part(model: DeepProbit, shards: int) -> DeepProbit:
 
 
 def join(shards: Sequence[Shard]) -> DeepProbit:
-    """The model that the shards hold together; of one shard, its own."""
+    """The model that the shards hold together; with one shard, the shard's own."""
     if len(shards) == 1:
         return shards[0].model
     states = [shard.model.state() for shard in shards]
@@ -55,6 +55,6 @@ def join(shards: Sequence[Shard]) -> DeepProbit:
 
 
 def _rows(state: State, at: np.ndarray) -> State:
-    """The state with some of its rows."""
+    """The state with the rows `at` these indices."""
     per_row = [name for name in state if name.startswith(("embedding.", "linear.")) and name not in SHARED_COUNTS]
     return state | {name: state[name][at] for name in per_row}

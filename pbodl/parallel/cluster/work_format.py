@@ -1,6 +1,6 @@
-"""What travels between processes beside messages, as bytes: minibatches to workers, weights to workers, results back.
+"""The bytes that travel between processes besides messages: minibatches and weights to the workers, results back.
 
-One form for all: named arrays (`system.tensors`).
+All are named arrays (`system.tensors`).
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ PULLED_NUMBERS = ("rows_learned", "clock", "predictive_variance", "version")
 
 
 class Work(NamedTuple):
-    """A minibatch for a worker: message number `sequence` of its source, one of `workers` that are learned at the same time."""
+    """A minibatch for a worker: number `sequence` of its source, one of `workers` minibatches learned at the same time."""
 
     sequence: int
     workers: int
@@ -25,15 +25,15 @@ class Work(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a worker answers when all shards have acknowledged its message."""
+    """A worker's answer after all shards have acknowledged its message."""
 
-    ctr: NDArray[np.float64]  # predicted for each row before learning it; NaN where a predecessor's prediction was lost with it
-    variance: float  # predictive, as shard 0 had it when the work's weights were pulled
-    staleness: int  # messages of others that shard 0 applied between pull and push
+    ctr: NDArray[np.float64]  # predicted for each row before learning it; NaN if the prediction died with an earlier process
+    variance: float  # predictive, in shard 0 when the worker pulled the weights
+    staleness: int  # messages of other sources that shard 0 applied between pull and push
 
 
 def encode_work(work: Work) -> bytes:
-    """Values that are all 1 stay at home: most logs have no others."""
+    """Values are left out if all are 1, as in most logs."""
     batch = work.batch
     assert batch.clicks is not None
     arrays = {"numbers": np.array([work.sequence, work.workers]), "keys": batch.keys, "fields": batch.fields.astype(np.uint16)}
@@ -54,7 +54,7 @@ def decode_work(content: Bytes) -> Work:
 
 
 def encode_pulled(pulled: Pulled, sequence: int) -> bytes:
-    """A shard's answer; `sequence` is the last message that it applied of the source that asks."""
+    """A shard's answer to a pull; `sequence` is the last message that it applied from the asking source."""
     arrays = {"places": pulled.places, "counts": pulled.counts, **{f"weights.{k}": v for k, v in pulled.weights._asdict().items()}}
     arrays["numbers"] = np.array([sequence, *(getattr(pulled, name) for name in PULLED_NUMBERS)], np.float64)
     return pack(arrays)

@@ -1,4 +1,4 @@
-"""Coordinator, lanes and durable shards together, with and without murder; what Ray adds is tested in test_on_ray."""
+"""Coordinator, slots and durable shards together, with and without murder; what Ray adds is tested in test_on_ray."""
 
 import numpy as np
 import pytest
@@ -17,50 +17,50 @@ from tests.parallel.crashing import Crashing
 from tests.parallel.logs import differing, fm, log_loss, market_log, plain_log
 
 
-def cluster(folder, lanes, shards, risk=0.0, seed=0, rows=32):
-    carrier = Crashing(fm(), lanes, shards, folder, risk, seed)
-    return carrier, Coordinator(carrier, schedule_of(lanes, rows), lanes, adapt=carrier.adapt)
+def cluster(folder, slots, shards, risk=0.0, seed=0, rows=32):
+    dispatcher = Crashing(fm(), slots, shards, folder, risk, seed)
+    return dispatcher, Coordinator(dispatcher, schedule_of(slots, rows), slots, adapt=dispatcher.adapt)
 
 
 def test_one_lane_is_sequential_training_bit_for_bit(tmp_path):
     batch, ref = plain_log(700), fm()
     ctr = ref.learn(batch)
-    carrier, coordinator = cluster(tmp_path, lanes=1, shards=1)
+    dispatcher, coordinator = cluster(tmp_path, slots=1, shards=1)
     comp = np.concatenate([coordinator.learn(batch.rows(start, start + 300)) for start in range(0, 700, 300)])
     np.testing.assert_array_equal(comp, ctr)
-    assert differing(ref, carrier.hosts[0].shard.model) == []
+    assert differing(ref, dispatcher.hosts[0].shard.model) == []
 
 
 def test_one_lane_adapts_the_prior_as_sequential_training_does(tmp_path):
     batch, ref = market_log(FIRST + 400), fm()
     ctr = ref.learn(batch)
-    carrier, coordinator = cluster(tmp_path, lanes=1, shards=1, rows=300)
+    dispatcher, coordinator = cluster(tmp_path, slots=1, shards=1, rows=300)
     comp = np.concatenate([coordinator.learn(batch.rows(start, start + 5000)) for start in range(0, len(batch), 5000)])
     np.testing.assert_array_equal(comp, ctr)
-    assert differing(ref, carrier.hosts[0].shard.model) == []
+    assert differing(ref, dispatcher.hosts[0].shard.model) == []
 
 
 def test_the_prior_is_exchanged_once_whatever_is_killed(tmp_path):
     batch = market_log(FIRST + 200)
-    carrier, coordinator = cluster(tmp_path, lanes=3, shards=2, risk=0.1, rows=256)
+    dispatcher, coordinator = cluster(tmp_path, slots=3, shards=2, risk=0.1, rows=256)
     coordinator.learn(batch)
-    carrier.adapt()  # once more, among murders: whatever was lost on the way was sent again
-    shards = [host.shard for host in carrier.hosts]
+    dispatcher.adapt()  # once more, among murders: whatever was lost on the way was sent again
+    shards = [host.shard for host in dispatcher.hosts]
     assert [shard.ledger["prior"].sequence for shard in shards] == [2, 2]
     assert np.array_equal(*(shard.model.row_prior.variance for shard in shards))
     for number, shard in enumerate(shards):
-        carrier._restart(number)
-        assert np.array_equal(carrier.hosts[number].shard.model.row_prior.variance, shard.model.row_prior.variance)
+        dispatcher._restart(number)
+        assert np.array_equal(dispatcher.hosts[number].shard.model.row_prior.variance, shard.model.row_prior.variance)
     assert check(coordinator.accounts, [shard.ledger for shard in shards], len(batch)).asdict()["sound"]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_is_killed_every_row_counts_once(tmp_path, seed):
     batch = market_log(3000, seed)
-    carrier, coordinator = cluster(tmp_path, lanes=3, shards=2, risk=0.03, seed=seed)
+    dispatcher, coordinator = cluster(tmp_path, slots=3, shards=2, risk=0.03, seed=seed)
     ctr = coordinator.learn(batch)
-    assert min(carrier.killed.values()) > 3
-    shards: list[Shard] = [host.shard for host in carrier.hosts]
+    assert min(dispatcher.killed.values()) > 3
+    shards: list[Shard] = [host.shard for host in dispatcher.hosts]
     ledger = check(coordinator.accounts, [shard.ledger for shard in shards], len(batch))
     assert ledger.asdict()["sound"]
     model = join(shards)
@@ -69,28 +69,28 @@ def test_whatever_is_killed_every_row_counts_once(tmp_path, seed):
     keys, counts = np.unique(batch.keys, return_counts=True)
     np.testing.assert_array_equal(model.table.count[model.table.find(keys)], counts)
     assert coordinator.lost_predictions == np.isnan(ctr).sum() > 0
-    quiet = cluster(tmp_path / "quiet", lanes=3, shards=2)[1].learn(batch)
+    quiet = cluster(tmp_path / "quiet", slots=3, shards=2)[1].learn(batch)
     known = ~np.isnan(ctr)
     kept = batch.rows(0, 0)._replace(clicks=batch.clicks[known])
     assert abs(log_loss(kept, ctr[known]) - log_loss(kept, quiet[known])) < 0.01
 
 
 def test_a_restarted_shard_has_every_bit_of_the_one_before(tmp_path):
-    carrier, coordinator = cluster(tmp_path, lanes=2, shards=2)
+    dispatcher, coordinator = cluster(tmp_path, slots=2, shards=2)
     coordinator.learn(market_log(2000))
-    for number, host in enumerate(carrier.hosts):
+    for number, host in enumerate(dispatcher.hosts):
         before = host.shard.state()
-        carrier._restart(number)
-        after = carrier.hosts[number].shard.state()
+        dispatcher._restart(number)
+        after = dispatcher.hosts[number].shard.state()
         assert [name for name in before if not np.array_equal(before[name], after[name])] == []
-        assert carrier.hosts[number].replayed > 0
+        assert dispatcher.hosts[number].replayed > 0
 
 
 def test_a_shard_that_was_taken_for_dead_applies_nothing_more(tmp_path):
-    carrier, coordinator = cluster(tmp_path, lanes=1, shards=1)
+    dispatcher, coordinator = cluster(tmp_path, slots=1, shards=1)
     coordinator.learn(market_log(500))
-    zombie = carrier.hosts[0]
-    successor = carrier.hosts[0] = carrier._host(0)
+    zombie = dispatcher.hosts[0]
+    successor = dispatcher.hosts[0] = dispatcher._host(0)
     before = zombie.shard.state()
     assert all(np.array_equal(before[name], array) for name, array in successor.shard.state().items())
     task = plan(market_log(32, seed=1))
@@ -101,31 +101,31 @@ def test_a_shard_that_was_taken_for_dead_applies_nothing_more(tmp_path):
         zombie.push(content)
     assert all(np.array_equal(before[name], array) for name, array in zombie.shard.state().items())
     successor.push(content)
-    carrier._restart(0)
-    assert carrier.hosts[0].shard.model.rows_learned == 532
+    dispatcher._restart(0)
+    assert dispatcher.hosts[0].shard.model.rows_learned == 532
 
 
 def test_a_long_log_becomes_a_snapshot(tmp_path, monkeypatch):
     monkeypatch.setattr("pbodl.parallel.cluster.durable_shard.LOG_BYTES", 20_000)
-    carrier, coordinator = cluster(tmp_path, lanes=1, shards=1)
+    dispatcher, coordinator = cluster(tmp_path, slots=1, shards=1)
     coordinator.learn(plain_log(2000))
-    host = carrier.hosts[0]
+    host = dispatcher.hosts[0]
     assert host.journal.number > 2 and host.journal.size <= max(20_000, 2 * host.journal.state_size) + 20_000
     before = host.shard.state()
-    carrier._restart(0)
-    assert carrier.hosts[0].replayed < 2000 / 32
-    assert all(np.array_equal(before[name], array) for name, array in carrier.hosts[0].shard.state().items())
+    dispatcher._restart(0)
+    assert dispatcher.hosts[0].replayed < 2000 / 32
+    assert all(np.array_equal(before[name], array) for name, array in dispatcher.hosts[0].shard.state().items())
 
 
 class Slow:
-    """A carrier whose first work never ends while there is other work; notes how much is under way."""
+    """A dispatcher whose first work never ends while there is other work; notes how much is under way."""
 
     def __init__(self) -> None:
         self.sent: list[int] = []
         self.most = 0
         self.behind = 0
 
-    def send(self, lane, work):
+    def send(self, slot, work):
         self.sent.append(len(work.batch))
         return len(self.sent) - 1
 
@@ -137,10 +137,10 @@ class Slow:
 
 
 def test_what_is_under_way_and_how_old_it_is_are_bounded():
-    carrier = Slow()
-    coordinator = Coordinator(carrier, Schedule(4, 10), lanes=4, seen=1_000_000)
+    dispatcher = Slow()
+    coordinator = Coordinator(dispatcher, Schedule(4, 10), slots=4, seen=1_000_000)
     ctr = coordinator.learn(plain_log(3000))
-    assert sum(carrier.sent) == 3000 == coordinator.seen - 1_000_000 and (ctr == 0.5).all()
-    assert carrier.most == 4
-    assert carrier.behind == STALENESS * 4 - 1
+    assert sum(dispatcher.sent) == 3000 == coordinator.seen - 1_000_000 and (ctr == 0.5).all()
+    assert dispatcher.most == 4
+    assert dispatcher.behind == STALENESS * 4 - 1
     assert sum(account.rows for account in coordinator.accounts.values()) == 3000

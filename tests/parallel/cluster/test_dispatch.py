@@ -9,23 +9,23 @@ import pytest
 
 from pbodl.errors import InputError
 from pbodl.parallel.cluster.coordinator import Coordinator, source_of
-from pbodl.parallel.cluster.dispatch import LinkCarrier
+from pbodl.parallel.cluster.dispatch import SocketDispatcher
 from pbodl.parallel.cluster.durable_shard import DurableShard, write_first
 from pbodl.parallel.cluster.journal import Superseded
 from pbodl.parallel.cluster.ledger import check
-from pbodl.parallel.cluster.remote_calls import TOKEN, Door, Links
+from pbodl.parallel.cluster.remote_calls import TOKEN, CallClients, CallServer
 from pbodl.parallel.cluster.sharding import deal, empty_part, join
 from pbodl.parallel.cluster.work_format import decode_work, encode_done
-from pbodl.parallel.cluster.worker_slot import DEPTH, Lane
+from pbodl.parallel.cluster.worker_slot import DEPTH, WorkerSlot
 from pbodl.parallel.schedule import Schedule
 from tests.parallel.logs import fm, market_log, plain_log
 
 SECRET = bytes(TOKEN)
-LANES, SHARDS = 2, 2
+SLOTS, SHARDS = 2, 2
 
 
-def open_door(**methods) -> Door:
-    return Door(methods, "127.0.0.1", SECRET)
+def open_server(**methods) -> CallServer:
+    return CallServer(methods, "127.0.0.1", SECRET)
 
 
 class Breaking:
@@ -58,17 +58,17 @@ def test_broken_connections_lose_nothing_and_count_nothing_twice(tmp_path, monke
         write_first(shard, tmp_path / str(shard.number))
         shards.append(DurableShard(empty_part(model, SHARDS), shard.number, tmp_path / str(shard.number)))
     locked = [(one, threading.Lock()) for one in shards]
-    doors = [open_door(pull=breaking(one.pull, lock), push=breaking(one.push, lock)) for one, lock in locked]
-    lane_doors = []
-    for number in range(LANES):
-        links = Links(SHARDS, lambda shard: doors[shard].address, SECRET)
-        lane = Lane(model, source_of(number), SHARDS, links.ask)
-        learn = lambda content, lane=lane: encode_done(lane.learn(decode_work(content)))  # noqa: E731
-        lane_doors.append(open_door(learn=breaking(learn, contextlib.nullcontext())))
-    carrier = LinkCarrier(LANES, lambda number: lane_doors[number].address, SECRET)
-    coordinator = Coordinator(carrier, Schedule(DEPTH * LANES, 32), LANES, seen=1_000_000)
+    servers = [open_server(pull=breaking(one.pull, lock), push=breaking(one.push, lock)) for one, lock in locked]
+    worker_servers = []
+    for number in range(SLOTS):
+        clients = CallClients(SHARDS, lambda shard: servers[shard].address, SECRET)
+        slot = WorkerSlot(model, source_of(number), SHARDS, clients.ask)
+        learn = lambda content, slot=slot: encode_done(slot.learn(decode_work(content)))  # noqa: E731
+        worker_servers.append(open_server(learn=breaking(learn, contextlib.nullcontext())))
+    dispatcher = SocketDispatcher(SLOTS, lambda number: worker_servers[number].address, SECRET)
+    coordinator = Coordinator(dispatcher, Schedule(DEPTH * SLOTS, 32), SLOTS, seen=1_000_000)
     ctr = coordinator.learn(batch)
-    carrier.close()
+    dispatcher.close()
     assert (breaking.broken > 10) == (risk > 0)
     ledger = check(coordinator.accounts, [one.shard.ledger for one in shards], len(batch))
     assert ledger.asdict()["sound"]
@@ -83,8 +83,8 @@ def test_an_error_of_a_lane_ends_the_training():
     def learn(content):
         raise InputError("no room for it")
 
-    door = open_door(learn=learn)
-    carrier = LinkCarrier(1, lambda _: door.address, SECRET)
+    server = open_server(learn=learn)
+    dispatcher = SocketDispatcher(1, lambda _: server.address, SECRET)
     with pytest.raises(InputError, match="no room for it"):
-        Coordinator(carrier, Schedule(1, 32), 1).learn(plain_log(40))
-    carrier.close()
+        Coordinator(dispatcher, Schedule(1, 32), 1).learn(plain_log(40))
+    dispatcher.close()

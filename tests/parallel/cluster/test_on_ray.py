@@ -49,7 +49,7 @@ def test_a_shard_and_a_worker_are_killed_and_every_row_counts_once(log, tmp_path
     config, chance = settings_of(PLAIN), random.Random(0)
     ref = train(config, [log], tmp_path / "ref")
     run = tmp_path / "run"
-    victims = ("ShardActor", "LaneActor")
+    victims = ("ShardActor", "WorkerActor")
 
     def strike(number: int) -> bool:
         return kill_one(victims[number], chance)
@@ -94,5 +94,5 @@ def test_an_address_where_nobody_is_is_said_at_once(log, tmp_path):
 
 def test_models_of_one_process_are_refused(log, tmp_path):
     config = check_config({"schema": msgspec.to_builtins(PLAIN), "model": {"kind": "ftrl"}})
-    with pytest.raises(InputError, match="the model 'ftrl' learns in one process"):
+    with pytest.raises(InputError, match="a 'ftrl' model learns in one process only"):
         train(config, [log], tmp_path / "run", engine=ray_for(RaySettings()))

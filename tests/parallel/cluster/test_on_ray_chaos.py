@@ -24,7 +24,7 @@ from tests.parallel.chaos import Chaos, journalled, kill_one
 
 SECONDS, EVERY = 60, 4
 CHUNK, MOST_ROWS, TEST_ROWS = 10_000, 8_000_000, 100_000  # the log is longer than a minute, and leaves rows to test on
-WARM = 20  # chunks learned before, so that the ramp is behind, and all lanes have work
+WARM = 20  # chunks learned before, so that the ramp is behind, and all slots have work
 QUICK = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3, "health_check_timeout_ms": 5000}
 
 
@@ -95,7 +95,7 @@ def test_a_minute_of_chaos(nodes, tmp_path):
         return not struck or (time.monotonic() - struck[-1][0] > EVERY and time.monotonic() - struck[0][0] < SECONDS)
 
     def strike(number: int) -> bool:
-        kind = ("ShardActor", "LaneActor", "node", "LaneActor")[number % 4]
+        kind = ("ShardActor", "WorkerActor", "node", "WorkerActor")[number % 4]
         hit = kill_node(nodes, chance) if kind == "node" else kill_one(kind, chance)
         if hit:
             struck.append((time.monotonic(), kind))
@@ -109,7 +109,7 @@ def test_a_minute_of_chaos(nodes, tmp_path):
     figures = np.mean([[auc(one.model, batch) for one in (run, ref)] for batch in test], axis=0)
     kinds = [kind for _, kind in struck]
     print(f"struck: {kinds}; rows {seen:,}; AUC {figures[0]:.5f}, without faults {figures[1]:.5f}; {summary}")
-    assert len(kinds) >= 8 and {"ShardActor", "LaneActor", "node"} <= set(kinds)
+    assert len(kinds) >= 8 and {"ShardActor", "WorkerActor", "node"} <= set(kinds)
     ledger = summary["ledger"]
     assert (ledger["lost"], ledger["twice"], ledger["rows"]) == (0, 0, seen) and ref_rows == seen
     assert run.model.rows_learned == WARM * CHUNK + seen

@@ -8,7 +8,7 @@ import pytest
 
 from pbodl.errors import InputError
 from pbodl.parallel.cluster.journal import Superseded
-from pbodl.parallel.cluster.remote_calls import TOKEN, Door, Links
+from pbodl.parallel.cluster.remote_calls import TOKEN, CallClients, CallServer
 
 SECRET = bytes(range(TOKEN))
 
@@ -18,8 +18,8 @@ def no_pause(monkeypatch):
     monkeypatch.setattr("pbodl.parallel.cluster.remote_calls.PAUSE", 0.0)
 
 
-def door(**methods) -> Door:
-    return Door(methods, "127.0.0.1", SECRET)
+def server(**methods) -> CallServer:
+    return CallServer(methods, "127.0.0.1", SECRET)
 
 
 def twice(content):
@@ -39,11 +39,11 @@ def closing_after(received: int) -> socket.socket:
     return listening
 
 
-def test_calls_to_several_doors_are_answered_in_order():
-    doors = [door(join=lambda *parts, n=n: bytes([n]) + b"|".join(parts)) for n in range(3)]
-    links = Links(3, lambda n: doors[n].address, SECRET)
+def test_calls_to_several_servers_are_answered_in_order():
+    servers = [server(join=lambda *parts, n=n: bytes([n]) + b"|".join(parts)) for n in range(3)]
+    clients = CallClients(3, lambda n: servers[n].address, SECRET)
     for large in (b"", b"x" * 3_000_000):
-        answers = links.ask([("join", (large, b"y"))] * 3)
+        answers = clients.ask([("join", (large, b"y"))] * 3)
         assert answers == [bytes([n]) + large + b"|y" for n in range(3)]
 
 
@@ -54,8 +54,8 @@ def test_what_arrives_is_aligned_and_can_be_written():
         seen.append(np.frombuffer(keys, np.uint64))
         return keys
 
-    place = door(note=note)
-    (answer,) = Links(1, lambda _: place.address, SECRET).ask([("note", (b"12345678" * 3,))])
+    place = server(note=note)
+    (answer,) = CallClients(1, lambda _: place.address, SECRET).ask([("note", (b"12345678" * 3,))])
     for array in (seen[0], np.frombuffer(answer, np.uint64)):
         assert array.flags.aligned and array.flags.writeable
 
@@ -63,11 +63,11 @@ def test_what_arrives_is_aligned_and_can_be_written():
 def test_it_calls_until_it_is_answered():
     with socket.socket() as nobody, closing_after(0) as rude, closing_after(TOKEN + 30) as killed:
         nobody.bind(("127.0.0.1", 0))
-        last = door(twice=twice)
+        last = server(twice=twice)
         addresses = [one.getsockname() for one in (nobody, rude, killed)] + [last.address]
         found = iter(addresses)
-        links = Links(1, lambda _: next(found), SECRET)
-        assert links.ask([("twice", (b"ab" * 100_000,))]) == [b"abab" * 100_000]
+        clients = CallClients(1, lambda _: next(found), SECRET)
+        assert clients.ask([("twice", (b"ab" * 100_000,))]) == [b"abab" * 100_000]
         assert next(found, None) is None
 
 
@@ -75,9 +75,9 @@ def test_one_that_is_superseded_hangs_up_and_its_successor_is_asked():
     def late(content):
         raise Superseded
 
-    doors = iter([door(push=late), door(push=twice)])
-    links = Links(1, lambda _: next(doors).address, SECRET)
-    assert links.ask([("push", (b"a",))]) == [b"aa"]
+    servers = iter([server(push=late), server(push=twice)])
+    clients = CallClients(1, lambda _: next(servers).address, SECRET)
+    assert clients.ask([("push", (b"a",))]) == [b"aa"]
 
 
 @pytest.mark.parametrize("name, said", [("refuse", "failed in another process: ValueError: not this"), ("other", "KeyError")])
@@ -85,36 +85,36 @@ def test_an_error_is_an_answer(name, said):
     def refuse():
         raise ValueError("not this")
 
-    place = door(refuse=refuse, twice=twice)
-    links = Links(1, lambda _: place.address, SECRET)
+    place = server(refuse=refuse, twice=twice)
+    clients = CallClients(1, lambda _: place.address, SECRET)
     with pytest.raises(InputError, match=said):
-        links.ask([(name, ())])
-    assert links.ask([("twice", (b"a",))]) == [b"aa"]
+        clients.ask([(name, ())])
+    assert clients.ask([("twice", (b"a",))]) == [b"aa"]
 
 
 def test_after_an_error_of_one_the_answer_of_another_is_not_taken_for_the_next():
     def refuse(content):
         raise ValueError("not this")
 
-    doors = [door(refuse=refuse, twice=twice), door(refuse=twice, twice=twice)]
-    links = Links(2, lambda n: doors[n].address, SECRET)
+    servers = [server(refuse=refuse, twice=twice), server(refuse=twice, twice=twice)]
+    clients = CallClients(2, lambda n: servers[n].address, SECRET)
     with pytest.raises(InputError, match="not this"):
-        links.ask([("refuse", (b"a",))] * 2)
-    assert links.ask([("twice", (b"b",))] * 2) == [b"bb"] * 2
+        clients.ask([("refuse", (b"a",))] * 2)
+    assert clients.ask([("twice", (b"b",))] * 2) == [b"bb"] * 2
 
 
 def test_who_does_not_know_the_token_is_not_heard():
     called = []
-    place = door(note=lambda: called.append(1) or b"")
+    place = server(note=lambda: called.append(1) or b"")
     with socket.create_connection(place.address) as stranger:
         stranger.sendall(bytes(TOKEN) + b"\x01\0\0\0" + b"\x04\0\0\0\0\0\0\0" + b"note")
         assert _ended(stranger)
     assert called == []
 
 
-def _ended(link: socket.socket) -> bool:
+def _ended(connection: socket.socket) -> bool:
     try:
-        return link.recv(1) == b""
+        return connection.recv(1) == b""
     except ConnectionResetError:
         return True
 
@@ -128,11 +128,11 @@ def test_closed_it_gives_up():
         hanging.wait()
         return b""
 
-    place = door(hang=hang)
-    links = Links(1, lambda _: place.address, SECRET)
-    closing = threading.Thread(target=lambda: began.wait() and links.close())
+    place = server(hang=hang)
+    clients = CallClients(1, lambda _: place.address, SECRET)
+    closing = threading.Thread(target=lambda: began.wait() and clients.close())
     closing.start()
     with pytest.raises(ConnectionError):
-        links.ask([("hang", ())])
+        clients.ask([("hang", ())])
     closing.join()
     hanging.set()
