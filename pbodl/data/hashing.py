@@ -105,25 +105,29 @@ def _hash_fields(data, offsets, seeds, fields, keys):
         keys[i] = hash_span(data, offsets[i], offsets[i + 1], seeds[fields[i]])
 
 
+@inlined
+def hash_integer(value, seed, digits):
+    """The key of an integer: that of its decimal text. MODIFIES: digits, scratch for 32 of them."""
+    # The digits are written from the right and end at index 20; behind them, there is room to read a whole word at any digit.
+    left = np.uint64(-value) if value < 0 else np.uint64(value)
+    start = 20
+    while True:
+        start -= 1
+        digits[start] = np.uint8(U48 + left % U10)
+        left = left // U10
+        if left == ZERO:
+            break
+    if value < 0:
+        start -= 1
+        digits[start] = 45
+    return hash_span(digits, start, 20, seed)
+
+
 @jit
 def _hash_integers(values, seed, keys):
     digits = np.zeros(32, dtype=np.uint8)
     for i in range(values.shape[0]):
-        value = values[i]
-        # The digits are written from the right, ending at place 20; the rest lets a whole word be read at any
-        # digit.
-        left = np.uint64(-value) if value < 0 else np.uint64(value)
-        start = 20
-        while True:
-            start -= 1
-            digits[start] = np.uint8(U48 + left % U10)
-            left = left // U10
-            if left == ZERO:
-                break
-        if value < 0:
-            start -= 1
-            digits[start] = 45
-        keys[i] = hash_span(digits, start, 20, seed)
+        keys[i] = hash_integer(values[i], seed, digits)
 
 
 def wrapping() -> AbstractContextManager:

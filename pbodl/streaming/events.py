@@ -7,7 +7,7 @@ An event is a JSON or msgpack object:
     {"time": 1731283200.0, "click": 1, "ad": "x", "user": 7, ...}                            a row that is joined already
 
 The time stands under the name that the schema has for it, or under `time` where it has none. One message may hold one event, an
-array of them, or JSON lines. Plain events are read by a compiled scan (`event_scan`). All others become columns, and take the way
+array of them, or JSON lines. Plain events are read by a compiled scan (`data.scan`). All others become columns, and take the way
 that tables of a file take: a dict for each would cost more than learning it.
 """
 
@@ -28,7 +28,7 @@ from pbodl.data.convert import from_data
 from pbodl.data.hashing import field_seed, hash_array
 from pbodl.data.log.jsonl_reader import column_of, plain_column
 from pbodl.data.log.row_faults import row_faults
-from pbodl.data.scan.event_scan import CLICK, IMPRESSION, JOINED
+from pbodl.data.scan.event_columns import CLICK, IMPRESSION, JOINED
 from pbodl.data.schema import Schema, nearest
 from pbodl.data.texts import times as times_of_texts
 from pbodl.data.texts import typed

@@ -5,7 +5,7 @@ window makes it negative. A click after that is *late*: its impression was learn
 more to the power -1, which divides its message out again, and the positive after it (docs/lab/online.md has the derivation). Where
 negative sampling left the negative out, there is nothing to divide out.
 
-If clicks were learned at once and non-clicks a window later, the model would learn that all that is new, an ad or an hour, is always
+If clicks were learned at once and non-clicks a window later, the model would learn that anything new, an ad or an hour, is always
 clicked. So non-clicks go *in step*: each click settles waiting impressions beside it, as many as there are to a click. At any age
 of impressions, the same share of clicks and of non-clicks is then learned. An impression that was settled and is clicked after all
 is corrected like one with a late click.
