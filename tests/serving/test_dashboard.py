@@ -43,7 +43,7 @@ def test_the_page_loads_nothing_from_elsewhere(model):
 
 def test_its_scripts_and_styles_name_no_other_host(model):
     asking = client(model)
-    for name in ("page.js", "charts.js", "form.js", "ask.js", "page.css"):
+    for name in ("page.js", "charts.js", "axes.js", "form.js", "ask.js", "page.css", "charts.css"):
         response = asking.get(f"/dashboard/{name}")
         kind = "text/css" if name.endswith("css") else "text/javascript"
         assert response.status_code == 200 and response.headers["Content-Type"].startswith(kind)

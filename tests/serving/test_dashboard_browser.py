@@ -156,7 +156,7 @@ def test_errors_are_told_where_they_are(open_page, predictor, run):
         page.fill("#ad-1-price", "cheap")
         page.click("#send")
         page.wait_for_selector("#form-error:visible")
-        assert page.inner_text("#form-error") == "price is a number; “cheap” is not one."
+        assert page.inner_text("#form-error") == "price must be a number; “cheap” is not one."
         assert page.evaluate("document.activeElement.id") == "ad-1-price"
         page.fill("#ad-1-price", "1e301")  # which only the server refuses
         page.click("#send")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pbodl.experiments.ab.lineup import THOMPSON, UCB
 from pbodl.experiments.table1.table1_report import markdown
-from pbodl.training.report.charts import Series, line_chart
+from pbodl.training.report.chart_data import Series, line_chart
 from pbodl.training.report.page import charts, page, section, table, tiles, write_page
 
 Line = Mapping[str, Any]

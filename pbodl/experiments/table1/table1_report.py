@@ -6,7 +6,7 @@ from typing import Any
 
 from pbodl.training.config import Config
 from pbodl.training.display import number
-from pbodl.training.report.charts import Series, line_chart
+from pbodl.training.report.chart_data import Series, line_chart
 from pbodl.training.report.page import charts, page, section, table, tiles, write_page
 
 REFERENCES = ("AdPredictor", "MatchBox")  # that the tables compare with: the best linear rival, and the best

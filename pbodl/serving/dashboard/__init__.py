@@ -1,1 +1,1 @@
-"""The dashboard: a page of the server on which a person watches the model and tries it."""
+"""The dashboard: a page of the server that shows the model live and lets people try it."""

@@ -1,4 +1,4 @@
-// Questions to the server, with the token if it wants one; what goes wrong is told as a person would want it.
+// Requests to the server, with the token if it requires one; an error carries a message for the user.
 
 const KEPT = "pbodl-token";
 export const tokenWanted = document.querySelector("meta[name=pbodl-token]").content === "required";

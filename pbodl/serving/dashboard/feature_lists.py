@@ -1,6 +1,6 @@
-"""What the dashboard shows of a model's features: the most uncertain ones, and what is common in each field.
+"""What the dashboard shows about a model's features: the most uncertain ones, and the common values of each field.
 
-Read from a served version without copying its rows, in steps that let other threads answer requests meanwhile.
+It reads a served version without copying its rows, in steps that let other threads answer requests meanwhile.
 """
 
 import msgspec
@@ -13,9 +13,9 @@ from pbodl.serving.follower import Version
 from pbodl.serving.scoring.packed_rows import COLUMN, unpack
 from pbodl.training.inspect.feature_names import MISSING, look_up
 
-UNCERTAIN = 10  # features told
-FREQUENT = 12  # values of a field suggested
-LEAST = 20  # times that a feature must have come by: of those that came once, nobody can know much
+UNCERTAIN = 10  # number of features listed
+FREQUENT = 12  # suggested values per field
+LEAST = 20  # minimum count of a listed feature: after one sighting, every feature is uncertain
 
 
 class UncertainFeature(msgspec.Struct):
@@ -49,9 +49,9 @@ def features(version: Version, run: str | None) -> FeaturesAnswer:
     table, schema = version.table, version.model.schema
     left, counts, keys = variance_left(version), table.count, table.keys
     seen = np.flatnonzero(counts >= LEAST)
-    # To three digits: of features that are equally unknown, the frequent ones are of more interest.
+    # Rounded to three digits: among equally uncertain features, the frequent ones come first.
     uncertain = seen[np.lexsort((-counts[seen].astype(np.int64), -left[seen].round(3)))[:UNCERTAIN]]
-    by_field = [np.flatnonzero(table.field == place) for place in range(len(schema.fields))]
+    by_field = [np.flatnonzero(table.field == index) for index in range(len(schema.fields))]
     frequent = [_most(rows, counts) for rows in by_field]
     names = _names(run, keys[np.concatenate([uncertain, *frequent])])
     lines = [
@@ -71,7 +71,7 @@ def features(version: Version, run: str | None) -> FeaturesAnswer:
 
 
 def variance_left(version: Version) -> NDArray[np.float64]:
-    """What is left of each feature's prior variance, the mean over its weights, after forgetting: 1 knows nothing, 0 everything."""
+    """The remaining share of each feature's prior variance after forgetting, averaged over its weights: 1 at the prior."""
     table, model = version.table, version.model
     columns, prior, fields = unpack(table.column(COLUMN), table.layout), model.row_prior, table.field
     kept = np.ones((table.size, 1))
@@ -86,12 +86,12 @@ def variance_left(version: Version) -> NDArray[np.float64]:
 
 
 def _most(rows: NDArray[np.int64], counts: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The most frequent of some rows, in order."""
+    """The most frequent of some rows, in descending order."""
     return rows[np.argsort(-counts[rows].astype(np.int64), kind="stable")[:FREQUENT]]
 
 
 def _values(field: Field, names: list[str | None]) -> list[str]:
-    """Those of a field's names that are values to ask for: not what stands for a missing one, or for a range of numbers."""
+    """The names that can be entered as values: not the marker of a missing value, and not the ranges of numbers."""
     return [] if field.kind == "number" else [name for name in names if name is not None and name != MISSING]
 
 
@@ -99,4 +99,4 @@ def _names(run: str | None, keys: NDArray[np.uint64]) -> dict[int, str]:
     try:
         return {} if run is None or "://" in run else look_up(run, keys)
     except InputError:
-        return {}  # a dashboard without names is better than none
+        return {}  # better a dashboard without names than none

@@ -1,7 +1,7 @@
-// The form: made from the model's schema, answered by /v1/score, shown as a bar from the lowest to the highest likely CTR.
+// The form: built from the model's schema, scored by /v1/score, shown as a bar over the likely CTRs.
 
 import { ask } from "./ask.js";
-import { element } from "./charts.js";
+import { element } from "./axes.js";
 
 const MOST_ADS = 8;
 const NEVER_SEEN = "a-new-ad";
@@ -39,7 +39,7 @@ export class ScoreForm {
     this.start();
   }
 
-  // Fill the form, once there is something to fill it with, unless somebody did already.
+  // Fill the form as soon as there are values for it, unless the user has filled it already.
   start() {
     if (this.touched || !this.schema || !(this.examples.length || Object.keys(this.common).length)) return;
     this.touched = true;
@@ -65,7 +65,7 @@ export class ScoreForm {
   fieldset(prefix, title, fields) {
     const inputs = fields.map((field) => {
       const id = `${prefix}-${field.name}`;
-      const hint = { multi: "several, with commas", number: "a number", time: "now" }[field.kind];
+      const hint = { multi: "comma-separated", number: "a number", time: "now" }[field.kind];
       const input = element("input", { id, autocomplete: "off", spellcheck: "false", placeholder: hint, list: `known-${field.name}`,
         inputmode: field.kind === "number" ? "decimal" : null, "data-field": field.name, "data-kind": field.kind });
       return element("label", { for: id }, field.name, input);
@@ -91,15 +91,15 @@ export class ScoreForm {
 
   set(prefix, values) { for (const input of this.inputs(prefix)) input.value = values[input.dataset.field] ?? ""; }
 
-  // Rows that came by, or common values; the last of several ads is one that the model has never seen.
+  // Fill in recent rows or common values; the last of several ads is one that the model has never seen.
   fill() {
     const common = (fields) => Object.fromEntries(fields.filter((field) => this.common[field.name]).map((field) => [field.name, any(this.common[field.name])]));
     const draw = (fields) => (this.examples.length ? any(this.examples) : common(fields));
     const visit = draw([...this.fields.user, ...this.fields.context]);
     for (const group of Object.keys(GROUPS)) this.set(`${group}-`, visit);
     const sets = [...this.adsPlace.children];
-    sets.forEach((set, place) => {
-      const fresh = place > 0 && place === sets.length - 1 && this.fields.ad.length > 0;
+    sets.forEach((set, index) => {
+      const fresh = index > 0 && index === sets.length - 1 && this.fields.ad.length > 0;
       this.set(`ad-${set.dataset.ad}-`, { ...draw(this.fields.ad), ...(fresh ? { [this.fields.ad[0].name]: NEVER_SEEN } : {}) });
     });
   }
@@ -110,7 +110,7 @@ export class ScoreForm {
     for (const input of this.inputs(prefix)) {
       const text = input.value.trim(), kind = input.dataset.kind;
       if (text === "") continue;
-      if (kind === "number" && !Number.isFinite(Number(text))) throw Object.assign(new Error(`${input.dataset.field} is a number; “${text}” is not one.`), { input });
+      if (kind === "number" && !Number.isFinite(Number(text))) throw Object.assign(new Error(`${input.dataset.field} must be a number; “${text}” is not one.`), { input });
       values[input.dataset.field] = kind === "number" || (kind === "time" && Number.isFinite(Number(text))) ? Number(text)
         : kind === "multi" ? text.split(",").map((one) => one.trim()).filter(Boolean) : text;
     }
@@ -149,22 +149,22 @@ export class ScoreForm {
   }
 
   show(answer, sets, candidates) {
-    const reach = answer.mean.map((mean, place) => {
-      const spread = 1.96 * Math.sqrt(answer.variance[place]);
+    const reach = answer.mean.map((mean, index) => {
+      const spread = 1.96 * Math.sqrt(answer.variance[index]);
       return [mean - spread, mean + spread].map((z) => recalibrated(phi(z), this.rate));
     });
     const top = niceAbove(Math.max(...reach.flat(), ...answer.ctr)), percent = (share) => `${(100 * share).toFixed(top < 0.02 ? 3 : 2)} %`;
-    const scores = answer.ctr.map((ctr, place) => {
-      const [low, high] = reach[place], bar = element("i"), mark = element("em");
+    const scores = answer.ctr.map((ctr, index) => {
+      const [low, high] = reach[index], bar = element("i"), mark = element("em");
       Object.assign(bar.style, { left: `${(100 * low) / top}%`, width: `${(100 * (high - low)) / top}%` });
       mark.style.left = `${(100 * ctr) / top}%`;
-      const about = Object.entries(candidates[place])[0];
+      const about = Object.entries(candidates[index])[0];
       return element("div", { class: "score s0" },
-        element("p", {}, `Ad ${sets[place].dataset.ad}`, element("small", {}, about ? `${about[0]}=${about[1]}` : "nothing known"), element("b", {}, percent(ctr))),
+        element("p", {}, `Ad ${sets[index].dataset.ad}`, element("small", {}, about ? `${about[0]}=${about[1]}` : "no fields given"), element("b", {}, percent(ctr))),
         element("div", { class: "reach", role: "img", "aria-label": `CTR ${percent(ctr)}, likely from ${percent(low)} to ${percent(high)}` }, bar, mark),
         element("div", { class: "ends" }, element("span", {}, `likely ${percent(low)} to ${percent(high)}`), element("span", {}, `scale to ${+(100 * top).toPrecision(2)} %`)));
     });
-    find("result").replaceChildren(...scores, element("p", { class: "note" }, `Each bar reaches over what the model holds 95 % likely. By its version ${answer.model.toLocaleString("en")}.`));
+    find("result").replaceChildren(...scores, element("p", { class: "note" }, `Each bar spans the model's 95 % interval. Model version ${answer.model.toLocaleString("en")}.`));
   }
 }
 

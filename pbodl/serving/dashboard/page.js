@@ -1,7 +1,8 @@
-// The page's life: every second it asks for what is new, and shows it; while nobody looks, it rests.
+// The page asks the server every second for what is new and shows it; it pauses while the tab is hidden.
 
 import { Problem, ask, hasToken, keepToken, tokenWanted } from "./ask.js";
-import { LineChart, element, histogram, short } from "./charts.js";
+import { element, short } from "./axes.js";
+import { LineChart, barChart, legend, sign } from "./charts.js";
 import { ScoreForm } from "./form.js";
 
 const MOST_POINTS = 1500;
@@ -10,14 +11,16 @@ const find = (id) => document.getElementById(id);
 const say = (id, text) => { if (find(id).textContent !== text) find(id).textContent = text; };
 const whole = (number) => Math.round(number).toLocaleString("en");
 
+const EARLY = 0.08; // share of the first points that do not stretch the axis: they say more about luck than about the models
+const chart = (id, name, digits, more) => new LineChart(find(id), { name, digits, skip: EARLY, ...more });
 const charts = {
-  auc: new LineChart(find("auc"), { name: "AUC", digits: 4 }),
-  log_loss: new LineChart(find("log_loss"), { name: "Log loss", digits: 4 }),
-  ne: new LineChart(find("ne"), { name: "Normalised entropy", digits: 4 }),
-  calibration: new LineChart(find("calibration"), { name: "Calibration", digits: 3, ideal: 1 }),
+  auc: chart("auc", "AUC", 4),
+  log_loss: chart("log_loss", "Log loss", 4),
+  ne: chart("ne", "Normalised entropy", 4),
+  calibration: chart("calibration", "Calibration", 3, { ideal: 1 }),
 };
-const newAds = new LineChart(find("new_ads"), { name: "AUC on new ads", digits: 4 });
-const speed = new LineChart(find("speed"), { name: "Rows a second", digits: 0, from: 0 });
+const newAds = chart("new_ads", "AUC on new ads", 4);
+const speed = chart("speed", "Rows per second", 0, { from: 0 });
 const form = new ScoreForm((problem) => wantToken(problem));
 const hidden = new Set();
 let points = [], last = 0, names = [], ages = null, ticks = 0, times = [];
@@ -33,14 +36,14 @@ async function takeCurves() {
     while (points.length && points.at(-1).rows >= point.rows) points.pop(); // the trainer went on from a snapshot
     points.push(point);
   }
-  if (points.length > MOST_POINTS) points = points.filter((_, place) => place % 2 === 0 || place > points.length * 0.75);
+  if (points.length > MOST_POINTS) points = points.filter((_, index) => index % 2 === 0 || index > points.length * 0.75);
   if (told.points.length || ticks === 0) showCurves();
   const now = points.at(-1);
   form.examples = points.slice(-100).flatMap((point) => point.example ?? []).reverse();
   form.start();
   find("no-curves").hidden = Boolean(now);
   find("curves").hidden = !now;
-  if (!now) say("no-curves", "No live figures yet: no trainer has written any into this run. With a trainer beside the server, as “pbodl up” has one, the curves appear within seconds.");
+  if (!now) say("no-curves", "No live figures yet: no trainer writes to this run. Start one beside the server, as “pbodl up” does, and the curves appear within seconds.");
   return now ? told.now - now.time : null;
 }
 
@@ -53,7 +56,7 @@ function showCurves() {
   const now = points.at(-1);
   if (!now) return;
   const found = Object.keys(now.models);
-  if (found.join() !== names.join()) { names = found; showLegend(); }
+  if (found.join() !== names.join()) { names = found; legend(find("legend"), names.map((name, colour) => ({ name, colour })), hidden, showCurves); }
   const kind = span(), rows = now.models[names[0]]?.window?.rows;
   if (rows) say("window-name", `last ${whole(rows)} rows`);
   for (const [figure, chart] of Object.entries(charts)) chart.show(series((model) => model[kind]?.[figure]));
@@ -69,30 +72,18 @@ function showCurves() {
   showStanding(now, kind);
 }
 
-function showLegend() {
-  find("legend").replaceChildren(...names.map((name, colour) => {
-    const button = element("button", { type: "button", class: `s${colour % 6}`, "aria-pressed": String(!hidden.has(name)) }, element("i"), name);
-    button.addEventListener("click", () => {
-      if (!hidden.delete(name)) hidden.add(name);
-      button.setAttribute("aria-pressed", String(!hidden.has(name)));
-      showCurves();
-    });
-    return button;
-  }));
-}
-
 function showStanding(point, kind) {
   const columns = [["AUC", (f) => f.auc, 4, Math.max], ["Log loss", (f) => f.log_loss, 4, Math.min], ["NE", (f) => f.ne, 4, Math.min],
     ["Calibration", (f) => f.calibration, 3], ["New ads: AUC", (f) => f.new_ads?.auc, 4, Math.max], ["Log loss", (f) => f.new_ads?.log_loss, 4, Math.min]];
-  const head = element("tr", {}, element("th", { scope: "col" }, "Model"), ...columns.map(([name]) => element("th", { scope: "col" }, name)), element("th", { scope: "col" }, "Learns, rows/s"));
+  const head = element("tr", {}, element("th", { scope: "col" }, "Model"), ...columns.map(([name]) => element("th", { scope: "col" }, name)), element("th", { scope: "col" }, "Rows/s learned"));
   const best = columns.map(([, value, , choose]) => choose && choose(...names.map((name) => value(point.models[name][kind])).filter(Number.isFinite)));
   const line = (name, figures, rate, sign, truth) => element("tr", { class: truth ? "truth" : sign }, element("th", { scope: "row" }, truth ? null : element("i"), name),
-    ...columns.map(([, value, digits], place) => {
+    ...columns.map(([, value, digits], index) => {
       const shown = value(figures);
-      return element("td", { class: !truth && names.length > 1 && shown === best[place] ? "best" : null }, Number.isFinite(shown) ? shown.toFixed(digits) : "–");
+      return element("td", { class: !truth && names.length > 1 && shown === best[index] ? "best" : null }, Number.isFinite(shown) ? shown.toFixed(digits) : "–");
     }), element("td", {}, rate ? short(rate) : ""));
-  const lines = names.map((name, colour) => line(name, point.models[name][kind], point.models[name].rows_per_second, `s${colour % 6}`));
-  if (point.best) lines.push(line("the truth itself", point.best[kind], null, null, true));
+  const lines = names.map((name, colour) => line(name, point.models[name][kind], point.models[name].rows_per_second, sign(colour)));
+  if (point.best) lines.push(line("true probabilities", point.best[kind], null, null, true));
   find("standing").replaceChildren(find("standing").caption, element("thead", {}, head), element("tbody", {}, ...lines));
   find("standing-card").hidden = false;
 }
@@ -111,27 +102,28 @@ async function takeModel() {
 async function takeMetrics() {
   const text = await (await ask("/metrics")).text(), found = [...text.matchAll(/^pbodl_request_seconds_bucket\{le="([^"]+)"\} (\S+)$/gm)];
   const upper = found.map(([, le]) => Number(le.replace("+Inf", "Infinity"))), sums = found.map(([, , sum]) => Number(sum));
-  const counts = sums.map((sum, place) => sum - (sums[place - 1] ?? 0)), total = sums.at(-1) ?? 0;
+  const counts = sums.map((sum, index) => sum - (sums[index - 1] ?? 0)), total = sums.at(-1) ?? 0;
   times.push({ at: performance.now(), sums });
   while (times.length > 1 && performance.now() - times[1].at > 60000) times.shift();
   const before = times[0].sums, minute = performance.now() - times[0].at > 55000 && total > (before.at(-1) ?? 0) && total >= before.at(-1);
-  const recent = minute ? sums.map((sum, place) => sum - before[place]) : sums;
+  const recent = minute ? sums.map((sum, index) => sum - before[index]) : sums;
   say("p99", total ? milliseconds(quantile(upper, recent, 0.99)) : "–");
   say("p99-note", total ? (minute ? "in the last minute" : "since the start") : "no request yet");
   say("latency-note", total ? `${short(total)} requests; half within ${milliseconds(quantile(upper, sums, 0.5))}, 99 % within ${milliseconds(quantile(upper, sums, 0.99))}` : "");
   const first = counts.findIndex(Boolean), end = counts.findLastIndex(Boolean) + 1;
-  const bars = counts.map((count, place) => {
-    const below = place ? upper[place - 1] * 1000 : 0, share = (100 * count) / total;
-    const label = Number.isFinite(upper[place]) ? `${+(upper[place] * 1000).toPrecision(3)}` : "more";
-    return { count, label, share: share >= 1 ? `${Math.round(share)} %` : "<1 %", title: `${+below.toPrecision(3)} to ${label} ms: ${whole(count)} requests, ${share.toPrecision(2)} %` };
+  const bars = counts.map((count, index) => {
+    const below = index ? upper[index - 1] * 1000 : 0, share = (100 * count) / total;
+    const label = Number.isFinite(upper[index]) ? `${+(upper[index] * 1000).toPrecision(3)}` : "more";
+    return { label, value: count, text: share >= 1 ? `${Math.round(share)} %` : "<1 %", title: `${+below.toPrecision(3)} to ${label} ms: ${whole(count)} requests, ${share.toPrecision(2)} %` };
   }).slice(Math.max(0, first - 1), end + 1);
-  histogram(find("latency"), bars, `Histogram of answer times: ${find("latency-note").textContent}`, "No request has been scored yet. The form below sends one.");
+  barChart(find("latency"), bars.map((bar) => bar.label), [{ name: "requests", colour: 0, bars }],
+    { name: `Histogram of answer times: ${find("latency-note").textContent}`, empty: "No request has been scored yet. The form below sends one." });
 }
 
 function quantile(upper, sums, share) {
-  const wanted = share * sums.at(-1), place = sums.findIndex((sum) => sum >= wanted), low = upper[place - 1] ?? 0;
-  const before = sums[place - 1] ?? 0, high = Number.isFinite(upper[place]) ? upper[place] : low;
-  return low + ((high - low) * (wanted - before)) / (sums[place] - before || 1);
+  const wanted = share * sums.at(-1), index = sums.findIndex((sum) => sum >= wanted), low = upper[index - 1] ?? 0;
+  const before = sums[index - 1] ?? 0, high = Number.isFinite(upper[index]) ? upper[index] : low;
+  return low + ((high - low) * (wanted - before)) / (sums[index] - before || 1);
 }
 
 async function takeFeatures() {
@@ -151,7 +143,7 @@ async function takeFeatures() {
 }
 
 const moment = (seconds) => new Date(seconds * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZone: "UTC" });
-const milliseconds = (seconds) => `${(1000 * seconds).toPrecision(2)} ms`;
+const milliseconds = (seconds) => `${+(1000 * seconds).toPrecision(2)} ms`;
 const duration = (seconds) => (seconds < 90 ? `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min`
   : seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`);
 
@@ -164,9 +156,9 @@ function wantToken(problem) {
   keepToken(null);
   find("token").hidden = false;
   find("content").hidden = true;
-  status("waiting", "a token is needed");
+  status("waiting", "authentication required");
   find("token-error").hidden = !problem;
-  say("token-error", problem ? "This is not the server's token." : "");
+  say("token-error", problem ? "The server rejected this token." : "");
   find("token-text").focus();
 }
 
@@ -191,7 +183,7 @@ async function tick() {
   if (ticks % 10 === 0 || (ticks < 20 && !find("no-uncertain").hidden)) await takeFeatures();
   if (ages) say("age", duration(ages.age + (performance.now() - ages.at) / 1000));
   if (quiet === null) status("live", "serving; no trainer");
-  else if (quiet > QUIET_AFTER) status("waiting", `no new figures for ${duration(10 * Math.floor(quiet / 10))}`); // in steps: a screen reader says it each time
+  else if (quiet > QUIET_AFTER) status("waiting", `no new figures for ${duration(10 * Math.floor(quiet / 10))}`); // in steps: a screen reader announces every change
   else status("live", "live");
   ticks++;
 }

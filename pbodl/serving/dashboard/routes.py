@@ -1,10 +1,10 @@
-"""The dashboard's routes: the page, its files, and the two answers that only it asks for.
+"""The dashboard's routes: the page, its files, and two answers that only the page requests.
 
-    GET /                   the page; what it shows comes from /v1/model, /metrics, /v1/score and these:
+    GET /                   the page; it shows answers of /v1/model, /metrics, /v1/score and of these:
     GET /v1/curves?after=n  the trainer's live figures since point n
     GET /v1/features        the most uncertain features, and the common values of each field
 
-The page itself wants no token; it asks the person for it.
+The page itself requires no token; it asks the user for one.
 """
 
 import asyncio
@@ -23,13 +23,15 @@ from pbodl.publishing.curves import CurveReader, number
 from pbodl.serving.dashboard.feature_lists import features
 from pbodl.serving.follower import Version
 from pbodl.serving.http_messages import JSON, RequestError
+from pbodl.training.report.page import asset
 
 if TYPE_CHECKING:
     from pbodl.serving.http_service import HttpService
 
-LAST = 10**15 - 1  # number of a point; all that a browser counts exactly
-FEATURES_EVERY = 2.0  # seconds that an answer about the features is given again ...
-FEATURES_SHARE = 0.05  # ... or longer: working it out is to take no more of a core than this
+LAST = 10**15 - 1  # largest number of a point that a browser counts exactly
+FEATURES_EVERY = 2.0  # seconds for which an answer about the features is reused ...
+FEATURES_SHARE = 0.05  # ... or longer, so that computing it takes at most this share of a core
+SHARED = ("axes.js", "charts.js", "charts.css")  # with the reports
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -41,7 +43,7 @@ HEADERS = {
 
 
 class CurvesAnswer(msgspec.Struct):
-    """`now` by the server's clock, the number of the `last` point, and the points asked for, as a trainer wrote them."""
+    """`now` by the server's clock, the number of the `last` point, and the requested points as the trainer wrote them."""
 
     now: float
     last: int
@@ -49,7 +51,7 @@ class CurvesAnswer(msgspec.Struct):
 
 
 def routes(service: "HttpService") -> list[Route]:
-    """The pages of the dashboard."""
+    """The routes of the dashboard."""
     dashboard = Dashboard(service)
     static = [Route(f"/dashboard/{name}", dashboard.file) for name in dashboard.files]
     return [
@@ -70,6 +72,7 @@ class Dashboard:
         folder = files(__package__)
         self._shell = Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
         self.files = {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith(tuple(TYPES))}
+        self.files |= {name: asset(name).encode() for name in SHARED}
         self._features: tuple[float, bytes] = (float("-inf"), b"")  # good until, answer
         self._asked = asyncio.Lock()
 
@@ -92,7 +95,7 @@ class Dashboard:
             raise RequestError(422, "invalid", f"after is {given!r}; it must be the number of a point, 0 to {LAST}", "after")
         lines = [] if self._reader is None else self._reader.lines()
         last = number(lines[-1]) if lines else 0
-        # After a number that was never given, the run was begun anew: all points are new then.
+        # A number beyond the last one means that the run has started anew: all points are new then.
         fresh = lines if self._reader is None or int(given) > last else self._reader.lines(int(given))
         answer = CurvesAnswer(time.time(), last, [msgspec.Raw(line) for line in fresh])
         return Response(msgspec.json.encode(answer), media_type=JSON)
@@ -110,7 +113,7 @@ class Dashboard:
 
 
 def _timed_features(version: Version, run: str | None) -> tuple[float, bytes]:
-    """The answer about the features, and the seconds of work that it cost."""
+    """The seconds of work that the answer about the features cost, and the answer."""
     began = time.thread_time()
     body = msgspec.json.encode(features(version, run))
     return time.thread_time() - began, body

@@ -7,8 +7,7 @@ from typing import Any
 
 from pbodl.training.config import Config, to_toml
 from pbodl.training.display import moment, number
-from pbodl.training.report.axes import thousands
-from pbodl.training.report.charts import Series, bar_chart, calibration_plot, line_chart
+from pbodl.training.report.chart_data import Series, bar_chart, calibration_plot, line_chart
 from pbodl.training.report.page import charts, page, section, table, tiles, write_page
 from pbodl.training.tracker import POINTS, Tracker
 
@@ -23,11 +22,13 @@ def write_report(folder: Path, config: Config, summary: Mapping[str, Any], track
     body += section("Learning", charts(*(_curve(config, tracker, summary["days"], name) for name in ("auc", "log_loss"))))
     by_age = bar_chart(
         "Log loss by age of the ad", [age["age"] for age in ages], {config.kind: [age["log_loss"] for age in ages]},
-        "time since the ad was first seen", "log loss", note="Rows of the stream's first day are left out: every ad would be new.",
+        "time since the ad was first seen", "log loss", note="The first day of the stream is left out: every ad would be new.",
     )  # fmt: skip
     reliability = [(group["weight"], group["predicted"], group["observed"]) for group in tracker.reliability()]
     calibration = calibration_plot(
-        "Calibration", {config.kind: reliability}, "Rows grouped by their prediction; on the diagonal it is right."
+        "Calibration",
+        {config.kind: reliability},
+        "Rows are grouped by their prediction. On the diagonal, the predictions are right.",
     )
     body += section("Trust", charts(calibration, by_age))
     body += section("Figures by period", table(COLUMNS, [_cells(line, in_time) for line in summary["days"]]))
@@ -58,21 +59,29 @@ def _curve(config: Config, tracker: Tracker, periods: Sequence[Mapping[str, Any]
     middles = [line["start"] + period.amount / 2 for line in periods]
     short = [point["start"] + period.amount / POINTS / 2 for point in points]
     series = [
-        Series(_each(period.amount / POINTS, period.in_rows), short, [point[figure] for point in points], faint=True, colour=0),
         Series(_each(period.amount, period.in_rows), middles, [line[figure] for line in periods], colour=0),
+        Series(_each(period.amount / POINTS, period.in_rows), short, [point[figure] for point in points], faint=True, colour=0),
         Series("new ads", middles, [line["new_ads"][figure] for line in periods], colour=1),
     ]
     return line_chart(f"{name}, progressive", series, "rows" if period.in_rows else "time (UTC)", name, not period.in_rows)
 
 
 def _each(amount: float, in_rows: bool) -> str:
-    """What a point of a curve covers, in words."""
+    """The period of one point of a curve, in words."""
     if in_rows:
-        return f"each {thousands(amount)} rows"
+        return f"each {_thousands(amount)} rows"
     for seconds, name in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
         if amount >= seconds:
             return f"each {name}" if amount == seconds else f"each {amount / seconds:.3g} {name}s"
     return f"each {amount:.3g} seconds"
+
+
+def _thousands(count: float) -> str:
+    """A count in few letters, such as 100k."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.4g}{letter}"
+    return f"{count:.4g}"
 
 
 def _cells(line: Mapping[str, Any], in_time: bool) -> list[str]:
