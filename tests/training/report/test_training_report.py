@@ -52,7 +52,7 @@ def test_a_run_has_its_report(tmp_path):
     assert "3,000 rows in one pass" in text
     assert "2014-10-2" in text
     assert "rejected embedding" in text
-    assert "[[schema.fields]]" in text
+    assert "[schema]" in text and "[training]" in text
     assert not list(run.glob(".report*"))
 
 
