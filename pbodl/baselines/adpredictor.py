@@ -214,6 +214,9 @@ class AdPredictor(LinearBaseline):
         click_probabilities(mean, variance, self.dynamics.noise, ctr)
         return Prediction(ctr, mean / self.spec.beta, variance / self.spec.beta**2)
 
+    def prior_variances(self) -> State:
+        return {"weight.variance": np.full((len(self.schema.fields), 1), self.spec.prior_variance)}
+
     def _own_state(self) -> State:
         names = ("bias.mean", "bias.variance", "bias.last_seen")
         return {name: self.bias[i : i + 1].copy() for i, name in enumerate(names)}

@@ -180,6 +180,11 @@ class MatchBox(OnlineBaseline):
         click_probabilities(mean, variance, self.settings.noise, ctr)
         return Prediction(ctr, mean / self.spec.beta, variance / self.spec.beta**2)
 
+    def prior_variances(self) -> State:
+        n, settings = len(self.schema.fields), self.settings
+        traits, biases = np.full((n, self.spec.dim), settings.variance), np.full((n, 1), settings.bias_variance)
+        return {"weight.variance": traits, "weight.bias_variance": biases}
+
     def metrics(self) -> dict[str, int]:
         rounds, rejected = int(self.counters[ROUNDS]), int(self.counters[REJECTED])
         return {**super().metrics(), "rounds": rounds, "rejected": rejected}

@@ -78,6 +78,10 @@ class Model(ABC):
     def load_state(self, state: Mapping[str, NDArray]) -> None:
         """Become the model whose `state()` this is; checked whole before anything changes."""
 
+    def prior_variances(self) -> State:
+        """The variances of a feature before any data, one row per field of the schema, by the names that `state()` gives them."""
+        return {}
+
     def metrics(self) -> dict[str, int]:
         """Counters of what the model did with its data."""
         return {"rows_learned": self.rows_learned}

@@ -234,6 +234,10 @@ class DeepProbit(Model):
         with wrapping():
             table.spread(lambda a, b: initialise_rows(all_rows, keys[a:b], fields[a:b], old_size + a, self.row_prior), len(keys))
 
+    def prior_variances(self) -> State:
+        linear = {"linear.variance": self.row_prior.linear_variance[:, None]} if self.spec.linear else {}
+        return {"embedding.variance": self.row_prior.variance, **linear}
+
     def metrics(self) -> dict[str, int]:
         counters = dict(zip(COUNTERS, self.rejected.tolist(), strict=True))
         table = self.table

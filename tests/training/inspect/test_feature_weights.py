@@ -44,9 +44,9 @@ def test_a_deep_models_weights():
     assert weights.last_seen[row] == max(one["time"] for one in LOG if one["ad"] == LOG[0]["ad"])
     ad = RICH.field_index("ad")
     assert weights.fields[row] == ad
-    linear = [0.5 if field.name == "ad" else 0.04 for field in RICH.fields]
+    linear = np.array([0.5 if field.name == "ad" else 0.04 for field in RICH.fields], np.float32)
     np.testing.assert_array_equal(weights.parts["linear"].prior[:, 0], linear)
-    np.testing.assert_array_equal(weights.parts["embedding"].prior, np.full((len(RICH.fields), 3), 0.2))
+    np.testing.assert_array_equal(weights.parts["embedding"].prior, np.full((len(RICH.fields), 3), np.float32(0.2)))
 
 
 def test_rows_of_unseen_keys():
@@ -112,3 +112,18 @@ def test_clocks():
     assert in_time(RICH, pbodl.FMMLP(RICH).spec)
     assert not in_time(PLAIN, pbodl.FMMLP(PLAIN).spec)
     assert not in_time(RICH, pbodl.FMMLP(RICH, half_life="1M rows").spec)
+
+
+@pytest.mark.parametrize("kind", [pbodl.FMMLP, pbodl.FFMMLP, AdPredictor, MatchBox])
+def test_a_feature_starts_from_the_models_prior(kind):
+    """Shown once with a weight of zero, a feature of each field keeps the prior."""
+    model = kind(RICH)
+    n = len(RICH.fields)
+    fields = np.arange(n, dtype=np.int32)
+    one = Batch(fields.astype(np.uint64), np.ones(n, np.float32), fields, np.array([0, n]), np.zeros(1, np.float32), np.zeros(1),
+                np.zeros(1, np.float32))  # fmt: skip
+    model.learn(one)
+    state, priors = model.state(), model.prior_variances()
+    assert set(priors) == {name for name in state if name.startswith(("embedding.", "linear.", "weight.")) and "variance" in name}
+    for name, ref in priors.items():
+        np.testing.assert_allclose(state[name].reshape(ref.shape), ref, rtol=1e-6)
