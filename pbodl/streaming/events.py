@@ -24,14 +24,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
-from pbodl.data.convert import from_data
 from pbodl.data.hashing import field_seed, hash_array
 from pbodl.data.log.jsonl_reader import column_of, plain_column
-from pbodl.data.log.row_faults import row_faults
+from pbodl.data.log.row_faults import good_rows
 from pbodl.data.scan.event_columns import CLICK, IMPRESSION, JOINED
 from pbodl.data.schema import Schema, nearest
 from pbodl.data.texts import times as times_of_texts
-from pbodl.data.texts import typed
 from pbodl.data.times import parse_times
 from pbodl.errors import InputError
 from pbodl.streaming.plain_events import PlainScan
@@ -154,22 +152,18 @@ class EventDecoder:
         marked.sort(key=lambda entry: entry[0])
         return Events(kinds[good], ids[good], times[good], rows, [event for _, event in marked], _runs(marked, int(good.sum())))
 
-    def _rows(self, table: pa.Table, places: NDArray[np.int64], faults: dict[int, str], good: NDArray[np.bool_]) -> Batch:
-        """The rows of the good events; `places` is where the table's rows stand among all. MODIFIES: faults, good."""
-        if not faults:
-            try:
-                return from_data(self.schema, typed(self.schema, table, True), True)
-            except InputError as error:
-                wrong: InputError | None = error
-        else:
-            wrong = None
-        for row, fault in row_faults(self.schema, table, True).items():
-            faults.setdefault(int(places[row]), fault)
-        if not faults:
-            raise InputError(f"the stream's events do not fit the schema: {wrong}") from wrong
+    def _rows(self, table: pa.Table, numbers: NDArray[np.int64], faults: dict[int, str], good: NDArray[np.bool_]) -> Batch:
+        """The rows of the good events; row i of the table is event numbers[i]. MODIFIES: faults, good."""
         good[list(faults)] = False
-        kept = table.take(np.flatnonzero(good[places]))
-        return from_data(self.schema, typed(self.schema, kept, True), True)
+        if faults:
+            table, numbers = table.take(np.flatnonzero(good[numbers])), numbers[good[numbers]]
+        try:
+            rows, _, found = good_rows(self.schema, table, True)
+        except InputError as error:
+            raise InputError(f"the events of the stream do not fit the schema: {error}") from error
+        faults |= {int(numbers[row]): fault for row, fault in found.items()}
+        good[list(faults)] = False
+        return rows
 
     def _kinds(self, column: Any, faults: dict[int, str]) -> NDArray[np.int8]:
         values = column.to_pylist() if isinstance(column, pa.Array) else column

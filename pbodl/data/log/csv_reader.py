@@ -1,8 +1,8 @@
 """CSV files: a header, then one row to a line, values with commas or quotes in double quotes.
 
-A block of lines goes to Arrow in one piece, all columns as text. Only if that fails are the lines looked at one by
-one, to say which of them are bad, and why. A row never spans lines: a quote that is opened must be closed on its
-line, so that one stray quote spoils one row and not the rest of the file.
+Arrow parses a block of lines in one piece, all columns as text. Only if that fails, the lines are read one by one to say which of
+them are bad, and why. A row never spans lines: a quote must be closed on the line where it is opened, so that a stray quote spoils
+one row and not the rest of the file.
 """
 
 import csv
@@ -12,36 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from pbodl.data.log.lines import LineBlock, Lines
-from pbodl.data.log.log_sources import LogSource
-from pbodl.data.log.row_blocks import RowBlock, shrunk
+from pbodl.data.log.lines import LineBlock, LineFile
+from pbodl.data.log.row_blocks import RowBlock
 from pbodl.errors import InputError
 
 
-class CsvFile:
+class CsvFile(LineFile):
     """An open CSV file."""
 
-    unit = "line"
     first = 2
     sparse = False
 
-    def __init__(self, source: LogSource) -> None:
-        self.source = source
-        self._lines = Lines(source)
-        try:
-            self.columns = self._header()
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def bytes_read(self) -> int:
-        return self._lines.bytes_read
-
-    def close(self) -> None:
-        self._lines.close()
-
-    def _header(self) -> list[str]:
+    def _read_columns(self) -> list[str]:
         block = self._lines.take(1)
         name = self.source.name
         if block is None:
@@ -61,9 +43,7 @@ class CsvFile:
     def blocks(self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None) -> Iterator[RowBlock]:
         """The rows from `start` on, `size` lines to a block."""
         parser = Parser(self.source.name, self.columns, columns)
-        if self._lines.skip(start) < start:
-            raise shrunk(self.source, start)
-        while (lines := self._lines.take(size)) is not None:
+        for lines in self._line_blocks(size, start):
             yield parser.block(lines)
 
 
@@ -99,7 +79,7 @@ class Parser:
         return RowBlock(len(lines), table, places, faults, lines.text)
 
     def _parse(self, data: bytes, rows: int) -> pa.Table | None:
-        """The table of `dict_rows` lines, or None if one of them is bad."""
+        """The table of so many lines, or None if one of them is bad."""
         if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
             return None
         if b'"' in data or not rows:

@@ -8,52 +8,34 @@ import numpy as np
 import pyarrow as pa
 
 from pbodl.data.hashing import canonical_text
-from pbodl.data.log.lines import LineBlock, Lines
-from pbodl.data.log.log_sources import LogSource
-from pbodl.data.log.row_blocks import RowBlock, shrunk
+from pbodl.data.log.lines import LineBlock, LineFile, Lines
+from pbodl.data.log.row_blocks import RowBlock
 from pbodl.errors import InputError
 
 LOOK = 1000  # lines whose names are taken for the file's columns
 
 
-class JsonlFile:
+class JsonlFile(LineFile):
     """An open file of JSON lines."""
 
-    unit = "line"
     first = 1
     sparse = True
 
-    def __init__(self, source: LogSource) -> None:
-        self.source = source
-        self._lines = Lines(source)
-        try:
-            self.columns = self._names()
-        finally:
-            # The look ahead took lines: begin again.
-            self._lines.close()
-        self._lines = Lines(source)
-
-    @property
-    def bytes_read(self) -> int:
-        return self._lines.bytes_read
-
-    def close(self) -> None:
-        self._lines.close()
-
-    def _names(self) -> list[str]:
+    def _read_columns(self) -> list[str]:
         lines = self._lines.take(LOOK)
         if lines is None:
             raise InputError(f"{self.source.name} is empty; it must hold one JSON object to a line")
         rows, faults = _decoded(lines)
         if not rows and faults:
             raise InputError(f"{self.source.name} holds no JSON lines: {next(iter(faults.values()))}")
+        # Looking ahead took lines: start again.
+        self._lines.close()
+        self._lines = Lines(self.source)
         return list(dict.fromkeys(name for row in rows.values() for name in row))
 
     def blocks(self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None) -> Iterator[RowBlock]:
         """The rows from `start` on, `size` lines to a block."""
-        if self._lines.skip(start) < start:
-            raise shrunk(self.source, start)
-        while (lines := self._lines.take(size)) is not None:
+        for lines in self._line_blocks(size, start):
             rows, faults = _decoded(lines)
             table = _table(columns, rows, faults, lists)
             if not rows.keys().isdisjoint(faults):
@@ -64,7 +46,7 @@ class JsonlFile:
 
 
 def _decoded(lines: LineBlock) -> tuple[dict[int, dict], dict[int, str]]:
-    """The objects by place, and what is wrong with the lines that hold none."""
+    """The objects by line, and what is wrong with the lines that hold none."""
     decoder = msgspec.json.Decoder()
     try:
         objects = decoder.decode_lines(lines.data)
@@ -114,7 +96,7 @@ def plain_column(values: Sequence[Any], listed: bool) -> pa.Array | None:
 
 
 def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed: bool) -> pa.Array:
-    """One column, of lists or of single values, by place. MODIFIES: faults, where a value cannot stand in it."""
+    """One column of lists or of single values, by row. MODIFIES: faults, where the column cannot hold a value."""
     array = plain_column(list(values.values()), listed)
     if array is not None:
         return array

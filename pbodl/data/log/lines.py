@@ -1,5 +1,6 @@
 """The lines of a text file, plain or gzipped, in blocks of a given number of lines."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,11 +9,12 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from pbodl.data.log.log_sources import BAD_GZIP, LogSource, reading
+from pbodl.data.log.row_blocks import shrunk
 from pbodl.errors import InputError
 
 PIECE = 1 << 21  # bytes of text per step
 ZIPPED = 1 << 18  # gzipped bytes per step
-LONGEST = 1 << 26  # bytes of a line; more is no text
+LONGEST = 1 << 26  # bytes of a line; a file with a longer one is not text
 
 
 class LineBlock(NamedTuple):
@@ -42,11 +44,8 @@ class LineBlock(NamedTuple):
 
 
 class Lines:
-    """Hands out the lines of a file from its first to its last.
-
-    Damage found further on does not take away the whole lines before it: they are handed out, then the error
-    is raised.
-    """
+    """Reads the lines of a file from the first to the last. If the file is damaged, it hands out the whole lines before the damage,
+    and then raises the error."""
 
     def __init__(self, source: LogSource) -> None:
         self._source = source
@@ -54,7 +53,7 @@ class Lines:
             self._file = source.filesystem.open_input_stream(source.path, compression=None)
         self._texts = self._unzipped() if source.gzipped else self._plain()
         self._pieces: list[bytes] = []
-        self._ends: list[NDArray[np.int64]] = []  # places after the line ends in the joined pieces
+        self._ends: list[NDArray[np.int64]] = []  # offsets behind the line ends in the joined pieces
         self._held = 0  # bytes in the pieces
         self._lines = 0  # line ends in the pieces
         self._damage: InputError | None = None
@@ -81,10 +80,7 @@ class Lines:
     def skip(self, n: int) -> int:
         """Pass over n lines; returns how many there were."""
         passed = 0
-        while passed < n:
-            block = self.take(min(n - passed, 1 << 16))
-            if block is None:
-                break
+        while passed < n and (block := self.take(min(n - passed, 1 << 16))) is not None:
             passed += len(block)
         return passed
 
@@ -148,3 +144,34 @@ class Lines:
                 f"{name} is truncated: its gzip data ends after {self.bytes_read} bytes without an end mark; "
                 "fetch or write the file again"
             )
+
+
+class LineFile(ABC):
+    """A file of a log with one row to a line."""
+
+    unit = "line"
+
+    def __init__(self, source: LogSource) -> None:
+        self.source, self._lines = source, Lines(source)
+        try:
+            self.columns = self._read_columns()
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def _read_columns(self) -> list[str]: ...
+
+    @property
+    def bytes_read(self) -> int:
+        return self._lines.bytes_read
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def _line_blocks(self, size: int, start: int) -> Iterator[LineBlock]:
+        """The lines from number `start` on, `size` to a block."""
+        if self._lines.skip(start) < start:
+            raise shrunk(self.source, start)
+        while (lines := self._lines.take(size)) is not None:
+            yield lines

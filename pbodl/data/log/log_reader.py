@@ -1,20 +1,19 @@
-"""Reading a click log: `open_log(paths, schema)` hands out chunks in the order of the files.
+"""Reading a click log: `open_log(paths, schema)` iterates over chunks, in the order of the files.
 
-Decoding and hashing run ahead in a background thread. A chunk holds `batch_rows` consecutive rows of one file (the
-last of a file fewer, and bad rows left out), whatever the timing, so that reading can go on from any chunk's
-`position` with the same rows.
+Decoding and hashing run ahead in a background thread. A chunk holds `batch_rows` consecutive rows of one file, whatever the timing
+(fewer at the end of a file, and without bad rows), so that reading can go on from the `position` of any chunk with the same rows.
 """
 
 import os
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from pbodl.data.log.chunks import Chunk, ChunkDecoder, LogPosition
+from pbodl.data.log.chunks import Chunk, LogPosition, chunk_of
 from pbodl.data.log.csv_reader import CsvFile
 from pbodl.data.log.jsonl_reader import JsonlFile
 from pbodl.data.log.log_sources import LogSource, find_sources
 from pbodl.data.log.parquet_reader import ParquetFile
-from pbodl.data.log.quarantine import BadRow, Quarantine
+from pbodl.data.log.quarantine import Quarantine
 from pbodl.data.log.row_blocks import LogFile, needed_columns
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
@@ -27,54 +26,20 @@ COUNTED = 200  # Parquet files, at most, whose rows are counted at the start
 FILES: dict[str, Callable[[LogSource], LogFile]] = {"csv": CsvFile, "jsonl": JsonlFile, "parquet": ParquetFile}
 
 
-class ReadStep(NamedTuple):
-    """What the background thread hands over: a chunk, and what was met on the way."""
-
-    chunk: Chunk
-    bad: list[BadRow]
-    bytes_read: int
-
-
 def open_file(source: LogSource) -> LogFile:
     """A file of a log, its header read."""
     return FILES[source.format](source)
 
 
-def open_log(
-    paths: str | os.PathLike | Sequence[str | os.PathLike],
-    schema: Schema,
-    *,
-    labelled: bool = True,
-    batch_rows: int = 65536,
-    bad_rows: str = "stop",
-    bad_rows_file: str | os.PathLike | None = None,
-    start: LogPosition | None = None,
-    columns: Sequence[str] = (),
-) -> "LogReader":
-    """The chunks of a log.
-
-    paths          files (.csv, .jsonl, both also .gz, .parquet), globs, folders, addresses such as s3://bucket/logs/
-    labelled       whether the label is read; without it, batches have no clicks
-    bad_rows       "stop": an InputError that names file, line, column and value, after the good rows before it;
-                   "skip": such rows are left out and counted, and written to `bad_rows_file` if there is one
-    start          a chunk's position, to go on behind it with the same rows as if there had been no pause
-    columns        further columns to have in each chunk's `feature_table`
-    """
-    if bad_rows not in ("stop", "skip"):
-        raise InputError(f"bad_rows is {bad_rows!r}; allowed are 'stop' and 'skip'")
-    if bad_rows_file is not None and bad_rows == "stop":
-        raise InputError("a file for bad rows is given, but reading stops at the first: set bad_rows='skip'")
-    if batch_rows < 1:
-        raise InputError(f"batch_rows is {batch_rows}; it must be a whole number of at least 1")
-    sources = find_sources(paths)
-    if start is not None:
-        _check_start(start, sources)
-    decoder = ChunkDecoder(schema, labelled, bad_rows == "skip")
-    return LogReader(sources, decoder, batch_rows, columns, start, bad_rows_file)
-
-
 class LogReader:
     """An iterator over the chunks of a log. Close it, or use it in a `with`, to stop the reading ahead.
+
+    paths        files (.csv, .jsonl, both also .gz, .parquet), globs, folders, addresses such as s3://bucket/logs/
+    labelled     whether the label is read; without it, batches have no clicks
+    bad_rows     "stop": an InputError that names file, line, column and value, after the good rows before it;
+                 "skip": such rows are left out and counted, and written to `bad_rows_file` if there is one
+    start        the position of a chunk, to go on behind it with the same rows as if there had been no pause
+    columns      further columns to have in the `table` of each chunk
 
     sources      the files
     position     after the last chunk handed out
@@ -84,38 +49,48 @@ class LogReader:
 
     def __init__(
         self,
-        sources: list[LogSource],
-        decoder: ChunkDecoder,
-        batch_rows: int,
-        columns: Sequence[str],
-        start: LogPosition | None,
-        bad_rows_file: str | os.PathLike | None,
+        paths: str | os.PathLike | Sequence[str | os.PathLike],
+        schema: Schema,
+        *,
+        labelled: bool = True,
+        batch_rows: int = 65536,
+        bad_rows: str = "stop",
+        bad_rows_file: str | os.PathLike | None = None,
+        start: LogPosition | None = None,
+        columns: Sequence[str] = (),
     ) -> None:
-        self.sources = sources
-        self.position = start or LogPosition(file=_short_name(sources[0]))
-        self.bytes_total = sum(source.size for source in sources)
-        self.bytes_read = sum(source.size for source in sources[: self.position.source])
-        self._decoder, self._batch_rows, self._columns = decoder, batch_rows, columns
-        self._exact_rows = _count_rows(sources)
+        if bad_rows not in ("stop", "skip"):
+            raise InputError(f"bad_rows is {bad_rows!r}; allowed are 'stop' and 'skip'")
+        if bad_rows_file is not None and bad_rows == "stop":
+            raise InputError("a file for bad rows is given, but reading stops at the first: set bad_rows='skip'")
+        if batch_rows < 1:
+            raise InputError(f"batch_rows is {batch_rows}; it must be a whole number of at least 1")
+        self.sources = find_sources(paths)
+        if start is not None:
+            _check_start(start, self.sources)
+        self.position = start or LogPosition(file=_short_name(self.sources[0]))
+        self.bytes_total = sum(source.size for source in self.sources)
+        self.bytes_read = sum(source.size for source in self.sources[: self.position.source])
+        self._schema, self._labelled, self._skip = schema, labelled, bad_rows == "skip"
+        self._batch_rows, self._columns = batch_rows, columns
+        self._exact_rows = _count_rows(self.sources)
         self._bytes_before, self._rows = self.bytes_read, 0
-        # Opened here, so that a wrong schema is told at once.
-        self._first = self._opened(sources[self.position.source])
-        self._quarantine = None
-        if bad_rows_file is not None:
-            self._quarantine = Quarantine(bad_rows_file, self.position.bad_rows)
-        self._steps = ReadAhead(self._read(self.position, may_end=start is not None), AHEAD)
+        # The first file is opened here, so that a wrong schema is an error at once.
+        self._first = self._opened(self.sources[self.position.source])
+        self._quarantine = None if bad_rows_file is None else Quarantine(bad_rows_file, self.position.bad_rows)
+        self._chunks = ReadAhead(self._read(self.position, may_end=start is not None), AHEAD)
 
     def __iter__(self) -> "LogReader":
         return self
 
     def __next__(self) -> Chunk:
-        for step in self._steps:
-            self._rows += step.chunk.position.row - (self.position.row if step.chunk.position.source == self.position.source else 0)
-            self.position, self.bytes_read = step.chunk.position, step.bytes_read
+        for chunk in self._chunks:
+            self._rows += chunk.position.row - (self.position.row if chunk.position.source == self.position.source else 0)
+            self.position, self.bytes_read = chunk.position, chunk.bytes_read
             if self._quarantine is not None:
-                self._quarantine.write(step.bad)
-            if len(step.chunk.batch):
-                return step.chunk
+                self._quarantine.write(chunk.bad)
+            if len(chunk.batch):
+                return chunk
         raise StopIteration
 
     def __enter__(self) -> "LogReader":
@@ -126,7 +101,7 @@ class LogReader:
 
     def close(self) -> None:
         """Stop reading ahead and close the files."""
-        self._steps.close()
+        self._chunks.close()
         self._first[0].close()
         if self._quarantine is not None:
             self._quarantine.close()
@@ -152,26 +127,26 @@ class LogReader:
         """The file, and the columns to read from it."""
         file = open_file(source)
         try:
-            return file, needed_columns(file, self._decoder.schema, self._decoder.labelled, self._columns)
+            return file, needed_columns(file, self._schema, self._labelled, self._columns)
         except InputError:
             file.close()
             raise
 
-    def _read(self, position: LogPosition, may_end: bool) -> Generator[ReadStep, None, None]:
-        """The steps from `position` on; runs in the background thread."""
+    def _read(self, position: LogPosition, may_end: bool) -> Generator[Chunk, None, None]:
+        """The chunks from `position` on; runs in the background thread."""
         behind = self.bytes_read
-        lists = {field.name for field in self._decoder.schema.fields if field.kind == "multi"}
-        for place, source in enumerate(self.sources[position.source :], position.source):
-            file, columns = self._first if place == position.source else self._opened(source)
-            if place > position.source:
-                position = position._replace(source=place, row=0, file=_short_name(source))
+        lists = {field.name for field in self._schema.fields if field.kind == "multi"}
+        for number, source in enumerate(self.sources[position.source :], position.source):
+            file, columns = self._first if number == position.source else self._opened(source)
+            if number > position.source:
+                position = position._replace(source=number, row=0, file=_short_name(source))
             try:
                 for block in file.blocks(columns, self._batch_rows, position.row, lists):
                     may_end = True
-                    chunk, bad = self._decoder.chunk(file, block, position)
-                    yield ReadStep(chunk, bad, behind + file.bytes_read)
-                    if bad and not self._decoder.skip:
-                        raise InputError(bad[0].message())
+                    chunk = chunk_of(file, block, position, self._schema, self._labelled, self._skip)
+                    yield chunk._replace(bytes_read=behind + file.bytes_read)
+                    if chunk.bad and not self._skip:
+                        raise InputError(chunk.bad[0].message())
                     position = chunk.position
             finally:
                 file.close()
@@ -181,25 +156,28 @@ class LogReader:
             raise InputError(f"there are no rows in {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}")
 
 
+open_log = LogReader
+
+
 def _short_name(source: LogSource) -> str:
-    """The name with its folder, to tell the days of a log apart: `day=1/part-0.parquet`."""
+    """The name with its folder, which tells the days of a log apart: `day=1/part-0.parquet`."""
     return "/".join([part for part in source.path.split("/") if part not in ("", ".")][-2:])
 
 
 def _check_start(start: LogPosition, sources: list[LogSource]) -> None:
-    """Going on in another file than the one that was left would lose rows, or learn them twice."""
+    """InputError if reading would go on in another file: rows would be lost, or learned twice."""
     now = _short_name(sources[start.source]) if start.source < len(sources) else "missing"
-    # The folder may be named at one time and not at another.
+    # The folder may be given at one time and left out at another.
     pairs = zip(now.split("/")[::-1], (start.file or now).split("/")[::-1], strict=False)
     if start.source >= len(sources) or any(one != other for one, other in pairs):
         raise InputError(
-            f"reading is to go on in file number {start.source + 1} of the log, which was {start.file!r}, and now is "
-            f"{now!r}; give the same files in the same order (new ones may follow behind)"
+            f"reading is to go on in file number {start.source + 1} of the log, which was {start.file!r} and is now {now!r}; "
+            "give the same files in the same order (new ones may follow)"
         )
 
 
 def _count_rows(sources: list[LogSource]) -> int | None:
-    """The number of rows, if it stands in the files."""
+    """The number of rows, if the files say it."""
     if len(sources) > COUNTED or any(source.format != "parquet" for source in sources):
         return None
     rows = 0
@@ -207,7 +185,7 @@ def _count_rows(sources: list[LogSource]) -> int | None:
         try:
             file = ParquetFile(source)
         except InputError:
-            # It will be told when its turn comes, after what can be read before it.
+            # The error comes when this file is due, after what can be read before it.
             return None
         rows += file.rows
         file.close()

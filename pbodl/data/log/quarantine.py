@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pbodl.errors import InputError
@@ -37,7 +38,7 @@ class Quarantine:
         except OSError as error:
             raise InputError(f"the file for bad rows cannot be written: {error}") from error
 
-    def write(self, rows: list[BadRow]) -> None:
+    def write(self, rows: Iterable[BadRow]) -> None:
         for row in rows:
             record = {"file": row.file, row.unit: row.number, "reason": row.reason, "raw": row.raw}
             self._file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")

@@ -1,8 +1,8 @@
-"""Which rows of a table cannot be learned from, and why: a label that is not 0 or 1, a time, a weight or a number
-that is none.
+"""Which rows of a table can be learned from; and which cannot, and why: a label that is not 0 or 1, a value that is not a time, a
+weight or a number.
 
-The parsers that make the batch are the judges here too. They name the first fault of a column; to find all, its
-distinct values are halved until each stands alone. This is done only where making the batch has failed.
+The parsers that make the batch also judge. They name the first fault of a column; to find all faults, the distinct values of the
+column are halved until each is alone. This is done only where making the batch has failed.
 """
 
 from collections.abc import Callable
@@ -12,21 +12,36 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pbodl.data.arrow_columns import from_table
+from pbodl.data.batch import Batch
 from pbodl.data.labels import parse_labels, parse_weights
 from pbodl.data.numbers import multipliers, parse_numbers
 from pbodl.data.schema import Field, Schema
-from pbodl.data.texts import Reader, is_text, text_readers
+from pbodl.data.texts import Reader, is_text, text_readers, typed
 from pbodl.data.times import parse_times
 from pbodl.errors import InputError
 
 Check = Callable[[pa.Array], Any]
 
 
-def row_faults(schema: Schema, table: pa.Table, labelled: bool) -> dict[int, str]:
-    """The fault of each bad row, by its place in the table, in order. `feature_table` is as read, not yet `typed`.
+def good_rows(schema: Schema, table: pa.Table, labelled: bool) -> tuple[Batch, pa.Table, dict[int, str]]:
+    """The batch of the rows that can be learned from, the typed table of these rows, and the faults of the others by row.
 
     A fault of a column as a whole, such as a type that holds no times, is an InputError.
     """
+    try:
+        good = typed(schema, table, labelled)
+        return from_table(schema, good, labelled), good, {}
+    except InputError:
+        faults = row_faults(schema, table, labelled)
+        if not faults:
+            raise
+    good = typed(schema, table.take(np.delete(np.arange(table.num_rows), list(faults))), labelled)
+    return from_table(schema, good, labelled), good, faults
+
+
+def row_faults(schema: Schema, table: pa.Table, labelled: bool) -> dict[int, str]:
+    """The fault of each bad row, by row, in order; the table is as read, not yet `typed`."""
     faults: dict[int, str] = {}
     readers = text_readers(schema, labelled)
     for name, check in _checks(schema, labelled):
@@ -42,7 +57,7 @@ def row_faults(schema: Schema, table: pa.Table, labelled: bool) -> dict[int, str
             check = _of_texts(check, readers.get(name))
         check(column[:0])
         coded = pc.dictionary_encode(column, null_encoding="encode")
-        # Sorted, bad values mostly stand together, and halving finds them sooner.
+        # When the values are sorted, bad ones are mostly neighbours, and halving finds them sooner.
         order = pc.array_sort_indices(coded.dictionary)
         bad = _faulty(coded.dictionary.take(order), check, 0)
         codes = pc.array_sort_indices(order).take(coded.indices).to_numpy()
@@ -57,7 +72,7 @@ def _of_texts(check: Check, reader: Reader | None) -> Check:
 
 
 def _checks(schema: Schema, labelled: bool) -> list[tuple[str, Check]]:
-    """What can be wrong with the values of which columns."""
+    """The columns whose values can be wrong, each with the parser that judges them."""
     checks: list[tuple[str, Check]] = []
     label, time, weight = schema.label, schema.time, schema.weight
     if labelled:
@@ -80,7 +95,7 @@ def _number_check(field: Field) -> Check:
 
 
 def _faulty(values: pa.Array, check: Check, first: int) -> dict[int, str]:
-    """The faults among distinct values, by their place counted from `first`."""
+    """The faults among distinct values, by index; the first value has the index `first`."""
     try:
         check(values)
     except InputError as error:

@@ -248,8 +248,8 @@ def test_texts_of_lists_and_weights(tmp_path):
         ({"bad_rows_file": "x"}, "set bad_rows='skip'"),
         ({"batch_rows": 0}, "batch_rows is 0"),
         ({"columns": ["pric"]}, r"no column 'pric' \(did you mean 'price'\?\)"),
-        ({"start": LogPosition(source=1, file="b.csv")}, "file number 2 of the log, which was 'b.csv', and now is 'missing'"),
-        ({"start": LogPosition(source=0, file="b.csv")}, "which was 'b.csv', and now is '.*/a.csv'"),
+        ({"start": LogPosition(source=1, file="b.csv")}, "file number 2 of the log, which was 'b.csv' and is now 'missing'"),
+        ({"start": LogPosition(source=0, file="b.csv")}, "which was 'b.csv' and is now '.*/a.csv'"),
         ({"start": LogPosition(row=9)}, "fewer than the 9 rows"),
     ],
 )
@@ -299,6 +299,6 @@ def test_errors_of_the_program_travel_too(world, monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(readers.ChunkDecoder, "chunk", broken)
+    monkeypatch.setattr(readers, "chunk_of", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         list(open_log(folder / "a.csv", schema))
