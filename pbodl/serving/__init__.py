@@ -1,6 +1,6 @@
-"""Serving: scores with their uncertainty over HTTP, from a model that a trainer keeps improving.
+"""Serving over HTTP: CTRs with their uncertainty, from a model that a trainer keeps improving.
 
-`Client` and `AsyncClient` ask a server; the server itself is `pbodl serve`.
+`Client` and `AsyncClient` talk to a server; `pbodl serve` starts one.
 """
 
 import importlib.util
@@ -16,14 +16,14 @@ LIBRARIES = ("httpx", "orjson", "prometheus_client", "starlette", "uvicorn")
 
 
 def require_web() -> None:
-    """Refuse to go on without the libraries of the extra `serve`."""
+    """Raise InputError unless the libraries of the extra `serve` are installed."""
     missing = [library for library in LIBRARIES if importlib.util.find_spec(library) is None]
     if missing:
-        raise InputError(f"serving needs {', '.join(missing)}, not installed here; install them: pip install 'pbodl[serve]'")
+        raise InputError(f"serving needs {', '.join(missing)}, which are not installed; run: pip install 'pbodl[serve]'")
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when asked for: the predictor is of use without the web's libraries.
+    # Loaded on demand: the predictor works without the web libraries.
     if name in ("AsyncClient", "Client"):
         require_web()
         from pbodl.serving import client

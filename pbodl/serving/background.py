@@ -1,4 +1,4 @@
-"""Work that nobody waits for: taking in a new version is to leave the processor to whoever answers a request."""
+"""Background work: loading a new version leaves the processor to threads that answer requests."""
 
 import contextlib
 import os
@@ -6,13 +6,13 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-STEPS_BACK = 5  # of niceness
+STEPS_BACK = 5  # niceness
 
 
 def step_back() -> None:
-    """Lower the priority of this thread, where the system has one for each thread; it cannot be raised again.
+    """Lower the priority of this thread, where the operating system supports that; it cannot be raised again.
 
-    As a batch job it does not interrupt others when it wakes up, either.
+    As a batch job, the thread does not interrupt others when it wakes up, either.
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()
@@ -24,7 +24,7 @@ def step_back() -> None:
 def background(name: str) -> ThreadPoolExecutor:
     """One thread of low priority.
 
-    It is for a process that answers nobody: a thread of low priority that holds the interpreter's lock, and has to wait for a
-    processor, makes all others of its process wait.
+    Use it only in a process that answers no requests: if a low-priority thread holds the interpreter's lock while it waits for a
+    processor, all other threads of its process wait, too.
     """
     return ThreadPoolExecutor(1, name, step_back)

@@ -1,10 +1,11 @@
-"""A client of the server, for threads (`Client`) and for asyncio (`AsyncClient`): connections are kept, failures tried again.
+"""Clients of the server, for threads (`Client`) and for asyncio (`AsyncClient`). They keep connections, and retry after failures.
 
-Scoring changes nothing on the server, so that trying again is safe: after a connection that broke, a time-out, and an answer of
-503, after a pause that doubles each time (or as long as the server asks for).
+Scoring changes nothing on the server, so a retry is safe. The clients retry after a broken connection, a time-out, and the answers
+502, 503 and 504. The pause before a retry doubles each time, and is at least as long as the server asks for.
 """
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,11 @@ from numpy.typing import NDArray
 from pbodl.serving.http_messages import MSGPACK, ScoreAnswer
 
 AGAIN = (502, 503, 504)
+Row = Mapping[str, Any]
 
 
 class ServerError(Exception):
-    """The server's answer was an error: `status`, `code`, `message`, and the `field` that it is about."""
+    """The server answered with an error: `status`, `code`, `message`, and the `field` that it is about."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(f"{message} ({status}, {code})")
@@ -29,7 +31,7 @@ class ServerError(Exception):
 
 
 class Answer(NamedTuple):
-    """The scores of a request's candidates, in their order; mean and variance if the detail was asked for."""
+    """The scores of a request's candidates, in their order; mean and variance if `detail` was requested."""
 
     model: int
     ctr: NDArray[np.float64]
@@ -38,8 +40,8 @@ class Answer(NamedTuple):
     variance: NDArray[np.float64] | None
 
 
-class _Talk:
-    """What both clients say and understand."""
+class _Protocol:
+    """What both clients send and understand; they differ in waiting alone."""
 
     def __init__(self, url: str, token: str | None, timeout: float, retries: int, pause: float) -> None:
         self._retries, self._pause = retries, pause
@@ -47,13 +49,18 @@ class _Talk:
             "base_url": url, "timeout": timeout, "headers": {} if token is None else {"Authorization": f"Bearer {token}"}
         }  # fmt: skip
 
-    def _request(self, **body: Any) -> dict[str, Any]:
-        return {"content": msgspec.msgpack.encode(body), "headers": {"Content-Type": MSGPACK[0]}}
-
-    def _pause_before(self, attempt: int, response: httpx.Response | None) -> float:
+    def _pause_after(self, attempt: int, response: httpx.Response | None = None) -> float | None:
+        """Seconds to wait before the next attempt; None if this one was the last. No response: the connection failed."""
+        if attempt == self._retries or (response is not None and response.status_code not in AGAIN):
+            return None
         asked = response.headers.get("Retry-After", "") if response is not None else ""
         doubled = self._pause * 2**attempt * random.uniform(0.5, 1.0)
         return max(float(asked), doubled) if asked.isdigit() else doubled
+
+
+def _body(*values: Any) -> dict[str, Any]:
+    names = ("user", "context", "candidates", "explore", "seed", "c", "detail")
+    return {"content": msgspec.msgpack.encode(dict(zip(names, values, strict=True))), "headers": {"Content-Type": MSGPACK[0]}}
 
 
 def _scores(response: httpx.Response) -> Answer:
@@ -72,14 +79,14 @@ def _checked(response: httpx.Response) -> httpx.Response:
     raise ServerError(response.status_code, error["code"], error["message"], error.get("field"))
 
 
-class Client(_Talk):
+class Client(_Protocol):
     """Asks a server for scores.
 
-    url      of the server, such as http://127.0.0.1:8080
-    token    that it wants, if it does
+    url      address of the server, such as http://127.0.0.1:8080
+    token    the server's token, if it requires one
     timeout  seconds for one attempt
     retries  further attempts after a failure
-    pause    seconds before the first of them
+    pause    seconds before the first retry
 
         with Client("http://127.0.0.1:8080") as client:
             answer = client.score({"user_id": 7}, {"site": "a"}, [{"ad_id": 1}, {"ad_id": 2}])
@@ -91,21 +98,14 @@ class Client(_Talk):
         self._http = httpx.Client(**self._options)
 
     def score(
-        self,
-        user: Mapping[str, Any],
-        context: Mapping[str, Any],
-        candidates: Sequence[Mapping[str, Any]],
-        explore: str = "none",
-        seed: int | None = None,
-        c: float = 1.0,
+        self, user: Row, context: Row, candidates: Sequence[Row], explore: str = "none", seed: int | None = None, c: float = 1.0,
         detail: bool = False,
-    ) -> Answer:
+    ) -> Answer:  # fmt: skip
         """The CTR of every candidate, with its standard deviation."""
-        request = self._request(user=user, context=context, candidates=candidates, explore=explore, seed=seed, c=c, detail=detail)
-        return _scores(self._send("POST", "/v1/score", **request))
+        return _scores(self._send("POST", "/v1/score", **_body(user, context, candidates, explore, seed, c, detail)))
 
     def model(self) -> dict[str, Any]:
-        """What the server says of its model."""
+        """What the server reports about its model."""
         return _checked(self._send("GET", "/v1/model")).json()
 
     def ready(self) -> bool:
@@ -113,18 +113,17 @@ class Client(_Talk):
         return self._http.get("/readyz").status_code == 200
 
     def _send(self, method: str, path: str, **content: Any) -> httpx.Response:
-        for attempt in range(self._retries + 1):
-            last = attempt == self._retries
-            response = None
+        for attempt in itertools.count():
             try:
                 response = self._http.request(method, path, **content)
+                pause = self._pause_after(attempt, response)
             except httpx.TransportError:
-                if last:
+                if (pause := self._pause_after(attempt)) is None:
                     raise
-            if response is not None and (last or response.status_code not in AGAIN):
-                return response
-            time.sleep(self._pause_before(attempt, response))
-        raise AssertionError("the last attempt answers or raises")
+            if pause is None:
+                break
+            time.sleep(pause)
+        return response
 
     def close(self) -> None:
         self._http.close()
@@ -136,7 +135,7 @@ class Client(_Talk):
         self.close()
 
 
-class AsyncClient(_Talk):
+class AsyncClient(_Protocol):
     """As `Client`, for asyncio: `async with AsyncClient(url) as client: await client.score(...)`."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 1.0, retries: int = 2, pause: float = 0.05) -> None:
@@ -144,21 +143,14 @@ class AsyncClient(_Talk):
         self._http = httpx.AsyncClient(**self._options)
 
     async def score(
-        self,
-        user: Mapping[str, Any],
-        context: Mapping[str, Any],
-        candidates: Sequence[Mapping[str, Any]],
-        explore: str = "none",
-        seed: int | None = None,
-        c: float = 1.0,
+        self, user: Row, context: Row, candidates: Sequence[Row], explore: str = "none", seed: int | None = None, c: float = 1.0,
         detail: bool = False,
-    ) -> Answer:
+    ) -> Answer:  # fmt: skip
         """The CTR of every candidate, with its standard deviation."""
-        request = self._request(user=user, context=context, candidates=candidates, explore=explore, seed=seed, c=c, detail=detail)
-        return _scores(await self._send("POST", "/v1/score", **request))
+        return _scores(await self._send("POST", "/v1/score", **_body(user, context, candidates, explore, seed, c, detail)))
 
     async def model(self) -> dict[str, Any]:
-        """What the server says of its model."""
+        """What the server reports about its model."""
         return _checked(await self._send("GET", "/v1/model")).json()
 
     async def ready(self) -> bool:
@@ -166,18 +158,17 @@ class AsyncClient(_Talk):
         return (await self._http.get("/readyz")).status_code == 200
 
     async def _send(self, method: str, path: str, **content: Any) -> httpx.Response:
-        for attempt in range(self._retries + 1):
-            last = attempt == self._retries
-            response = None
+        for attempt in itertools.count():
             try:
                 response = await self._http.request(method, path, **content)
+                pause = self._pause_after(attempt, response)
             except httpx.TransportError:
-                if last:
+                if (pause := self._pause_after(attempt)) is None:
                     raise
-            if response is not None and (last or response.status_code not in AGAIN):
-                return response
-            await asyncio.sleep(self._pause_before(attempt, response))
-        raise AssertionError("the last attempt answers or raises")
+            if pause is None:
+                break
+            await asyncio.sleep(pause)
+        return response
 
     async def close(self) -> None:
         await self._http.aclose()

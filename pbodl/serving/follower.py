@@ -1,11 +1,10 @@
-"""Following a model: the newest whole version of a model folder or of a run, kept up to date by deltas.
+"""Follows a model: the newest complete version of a model folder or of a run, kept up to date by deltas.
 
-A version is immutable. The next one is made beside it, in a second table that lags one version behind, and takes its place by one
-reference: a request sees one version or the other, never a mixture, and never waits. The old table is changed again only when
-nobody holds its version any more; if somebody still does, a new copy is made instead.
+A version is immutable. The follower builds the next version in a second table, which lags one version behind, and then replaces one
+reference: a request sees one version or the other, never a mixture, and never waits. The follower changes the old table again only
+when no request holds its version any more; otherwise it makes a new copy.
 """
 
-import copy
 import os
 import time
 import warnings
@@ -18,18 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.errors import InputError
-from pbodl.models.contract import Model, State
+from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.snapshot import load_snapshot, snapshots
 from pbodl.publishing.delta import part_of, split
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, Manifest, ModelFolder, Publication
-from pbodl.serving.scoring.packed_rows import PackedTable
+from pbodl.serving.scoring.packed_rows import PackedTable, check_served
 
 PUBLISHED = "published"  # the model folder inside a run folder
 
 
 class Version:
-    """One version of a model: its rows, packed, and all the rest as a model without rows. Nothing in it changes."""
+    """One version of a model: its rows, packed, and the rest as a model without rows. Immutable."""
 
     def __init__(self, number: int, model: DeepProbit, table: PackedTable, published_at: float, facts: Mapping[str, Any]) -> None:
         self.number, self.model, self.table = number, model, table
@@ -40,34 +39,29 @@ class Version:
     def of(
         cls, model: Model, number: int = 0, published_at: float | None = None, facts: Mapping[str, Any] | None = None
     ) -> "Version":
-        """A model as it is now, copied."""
+        """A copy of a model as it is now."""
         if not isinstance(model, DeepProbit):
             kinds = [kind for kind, known in Model.kinds.items() if issubclass(known, DeepProbit)]
-            raise InputError(f"a {model.kind!r} model cannot be served; served are: {', '.join(kinds)}")
+            raise InputError(f"a {model.kind!r} model cannot be served; these kinds can: {', '.join(kinds)}")
+        check_served(model)
         bare = type(model).from_spec(model.schema, model.spec)
         bare.load_state(without_rows(model).state())
         return cls(number, bare, PackedTable.of(model), time.time() if published_at is None else published_at, facts or {})
 
     @property
     def counters(self) -> dict[str, int]:
-        """What the model counted, as `model.metrics()` tells it."""
+        """The model's counters, as in `model.metrics()`."""
         about = self.model.metrics()
         return about | {"features": self.table.size, "evicted": self.table.evicted, "expired": self.table.expired}
 
-    def state(self) -> State:
-        """The whole state, as the trainer's `model.state()` was."""
-        whole = copy.copy(self.model)
-        whole.table = self.table.unpacked()
-        return whole.state()
-
 
 def without_rows(model: DeepProbit) -> DeepProbit:
-    """All of a model but its rows."""
+    """A model without its rows."""
     return part_of(model, np.zeros(0, np.int64))
 
 
 class _Lagging(NamedTuple):
-    """The table of an earlier version, and what it misses."""
+    """The table of an earlier version, and the changes that it lacks."""
 
     table: PackedTable
     used_by: "weakref.ref[Version]"
@@ -75,25 +69,25 @@ class _Lagging(NamedTuple):
 
 
 class Follower:
-    """Keeps `version` at the newest that a run or a model folder offers; `poll` looks for more.
+    """Keeps `version` at the newest of a run or a model folder; `poll` looks for newer ones.
 
-    A delta that is missing or damaged is never skipped: the next full snapshot is waited for, and served from then on.
+    The follower never skips a missing or damaged delta: it waits for the next full snapshot, and serves that.
     """
 
     def __init__(self, run: str | os.PathLike) -> None:
         self.run = os.fspath(run)
         self.version: Version | None = None
-        self.damaged = 0  # files that were refused
-        self.missing = 0  # deltas that were not there
+        self.damaged = 0  # publications that were refused
+        self.missing = 0  # deltas that did not exist
         self.folder = ModelFolder(self.run)
-        self._at: int | None = None  # the version taken from this folder
-        self._lineage = ""  # of that version
+        self._at: int | None = None  # the version loaded from this folder
+        self._lineage = ""  # the lineage of that version
         self._lagging: _Lagging | None = None
         self._refused: set[FolderEntry] = set()
         self._snapshot: Path | None = None
 
     def poll(self) -> bool:
-        """Take in what is new; returns whether `version` changed."""
+        """Load what is new; returns whether `version` changed."""
         before = self.version
         inside = Path(self.run) / PUBLISHED
         if "://" not in self.run and inside.is_dir() and self.folder.location != str(inside):
@@ -108,7 +102,7 @@ class Follower:
     def _follow(self, entries: list[FolderEntry]) -> None:
         newest = entries[-1].version
         if self._at is not None and newest < self._at:
-            self._at, self._refused = None, set()  # the folder was begun anew
+            self._at, self._refused = None, set()  # the folder was started anew
         while self._at is None or self._at < newest:
             following = FolderEntry(1 if self._at is None else self._at + 1, DELTA)
             if self._at is not None and following not in self._refused:
@@ -118,21 +112,21 @@ class Follower:
                 elif FolderEntry(following.version, FULL) not in entries:
                     self.missing += 1
                     self._refused.add(following)
-                    told = f"{following.name} of {self.folder.location} is missing; the next full snapshot is waited for"
+                    told = f"{following.name} of {self.folder.location} is missing; waiting for the next full snapshot"
                     warnings.warn(told, stacklevel=2)
             fulls = [entry for entry in entries if entry.kind == FULL and entry.version >= following.version]
             if not any(self._take(entry) for entry in reversed(fulls)):
                 return
 
     def _take(self, entry: FolderEntry) -> bool:
-        """Make a publication the version served, if it is sound."""
+        """Serve a publication, if it is sound."""
         if entry in self._refused:
             return False
         try:
             publication = self.folder.read(entry)
             if entry.kind == DELTA and publication.manifest.lineage != self._lineage:
                 self._at = None
-                raise InputError("it follows another publication than the one before it: the folder was begun anew")
+                raise InputError("it does not follow the publication before it: the folder was started anew")
             version = self._changed(publication) if entry.kind == DELTA else _whole(publication)
         except InputError as error:
             self.damaged += 1
@@ -147,12 +141,12 @@ class Follower:
         return True
 
     def _changed(self, publication: Publication) -> Version:
-        """The version after a delta, made beside the one before it."""
+        """The version after a delta."""
         before = self.version
         assert before is not None
         manifest = publication.manifest
         if manifest.kind != before.model.kind or manifest.schema != before.model.schema or manifest.spec != before.model.spec:
-            raise InputError("a delta of another model than the one before it")
+            raise InputError("it is a delta of another model than the publication before it")
         state, rows = split(publication.arrays)
         part = _model(manifest, state)
         lagging, self._lagging = self._lagging, None
@@ -167,7 +161,7 @@ class Follower:
         return Version(manifest.version, without_rows(part), table, manifest.published_at, manifest.facts)
 
     def _follow_snapshots(self) -> None:
-        """A run that is not published: its newest snapshot."""
+        """Load the newest snapshot of a run that does not publish."""
         newest = max(snapshots(self.run), default=None)
         if newest is None or newest == self._snapshot:
             return
@@ -185,7 +179,7 @@ class Follower:
 def _model(manifest: Manifest, state: Mapping[str, NDArray]) -> DeepProbit:
     kind = Model.kinds.get(manifest.kind)
     if kind is None or not issubclass(kind, DeepProbit):
-        raise InputError(f"its model is of kind {manifest.kind!r}, which this release does not serve")
+        raise InputError(f"its model has kind {manifest.kind!r}, which this release cannot serve")
     model = kind.from_spec(manifest.schema, manifest.spec)
     model.load_state(state)
     return model

@@ -1,6 +1,6 @@
-"""What goes over the wire: requests and answers as typed structures, made from a model's schema, in JSON or msgpack.
+"""Requests and answers as typed structures, made from a model's schema, in JSON or msgpack.
 
-The same structures make the OpenAPI document, so that it cannot say anything else than the code does.
+The OpenAPI document is made from the same structures, so that it always agrees with the code.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from pbodl.serving.scoring.request_encoding import OWN_GROUP, Encoded, encoder_o
 
 JSON = "application/json"
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
-LATEST = 1e11  # seconds: times beyond are slips of the unit
+LATEST = 1e11  # seconds: later times are most likely in another unit
 
 Value = str | int | float | bool | None
-# To JSON Schema 7.0 is a whole number; both kinds hold them up to here.
+# In JSON Schema, 7.0 is a whole number. Integers and floats are both exact up to here.
 LARGEST_SEED = 2**53 - 1
 Seed = Annotated[int, Meta(ge=0, le=LARGEST_SEED)] | Annotated[float, Meta(ge=0, le=LARGEST_SEED, multiple_of=1)]
 Width = Annotated[float, Meta(ge=0.0, le=100.0)]
@@ -32,7 +32,7 @@ Explore = Literal["none", "thompson", "ucb"]
 
 
 class RequestError(Exception):
-    """A request that cannot be answered, as the client is told."""
+    """An error that is sent to the client."""
 
     def __init__(
         self, status: int, code: str, message: str, field: str | None = None, headers: dict[str, str] | None = None
@@ -82,10 +82,10 @@ class Health(msgspec.Struct):
 
 
 class Parsed(NamedTuple):
-    """A request, ready to be encoded."""
+    """A parsed request."""
 
     shared: dict[str, Any]
-    own: list[tuple] | Encoded  # a candidate's values, in the schema's order, or already their keys
+    own: list[tuple] | Encoded  # the candidates' values, in the schema's order, or their keys
     explore: str
     seed: int | None
     c: float
@@ -103,7 +103,7 @@ class Wire:
         given = [field for field in schema.fields if field.derive is None]
         self._user = [field.name for field in given if field.group == "user"]
         self._own = [field.name for field in given if field.group == OWN_GROUP]
-        # Fields of other groups describe the impression as the context does.
+        # Fields of all other groups belong to the context.
         self._context = [field.name for field in given if field.group not in ("user", OWN_GROUP)]
         types = {field.name: _type(field) for field in given}
         if schema.time is not None:
@@ -133,13 +133,13 @@ class Wire:
         self._scanners = {is_json: Scanner(self._own, is_json) for is_json in (True, False) if self._encoder.plain}
 
     def read(self, body: bytes, content_type: str) -> Parsed:
-        """A request from its body; RequestError says what is wrong with it."""
+        """Parse the body of a request; RequestError says what is wrong with it."""
         is_json = content_type == JSON
         if self._scanners:
             listed = self._scanners[is_json].read(body)
             if listed is not None:
                 rest = body[: listed.begin] + (b"[]" if is_json else b"\x90") + body[listed.end :]
-                with contextlib.suppress(RequestError):  # it is told of the whole body, below
+                with contextlib.suppress(RequestError):  # raised again below, for the whole body
                     return self._read(rest, content_type)._replace(own=self._encoder.from_keys(listed.keys))
         return self._read(body, content_type)
 
@@ -157,7 +157,7 @@ class Wire:
         return Parsed(shared, list(map(astuple, request.candidates)), request.explore, seed, request.c, request.detail)
 
     def _explained(self, error: str) -> RequestError:
-        """What msgspec found, with the field that it found it in."""
+        """The error that msgspec found, with its field."""
         what, _, path = error.partition(" - at `$")
         place = path.rstrip("`").removeprefix(".")
         unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what, flags=re.DOTALL)
@@ -168,7 +168,7 @@ class Wire:
         parts = {"": list(self.request.__struct_fields__), "user": self._user, "context": self._context}
         known = parts.get(place, self._own)
         name, where = unknown[1], place or "the request"
-        message = f"{where}: unknown field {name!r}{nearest(name, known)}; fields here are: {', '.join(known) or 'none'}"
+        message = f"{where}: unknown field {name!r}{nearest(name, known)}; allowed here: {', '.join(known) or 'none'}"
         return RequestError(422, "unknown_field", message, f"{place}.{name}" if place else name)
 
 
@@ -187,13 +187,13 @@ def _type(field: Field) -> Any:
 
 
 def _time_type(schema: Schema) -> Any:
-    """Seconds since 1970, or a text: ISO 8601, or as the schema's own format has it."""
-    about = {"format": "date-time"} if schema.time_format is None else {"description": f"a time as {schema.time_format}"}
+    """Seconds since 1970, or a text: ISO 8601, or the schema's own format."""
+    about = {"format": "date-time"} if schema.time_format is None else {"description": f"a time in the format {schema.time_format}"}
     return Annotated[float, Meta(ge=-LATEST, le=LATEST)] | Annotated[str, Meta(extra_json_schema=about)] | None
 
 
 def _struct(name: str, fields: list[str], types: dict[str, Any]) -> type[msgspec.Struct]:
-    """A structure with fields of any names; those not given are missing."""
+    """A structure whose fields may have any names; a field that is not given is missing."""
     inner = [f"f{place}" for place in range(len(fields))]
     return msgspec.defstruct(
         name,

@@ -1,7 +1,7 @@
 """The HTTP interface: a thin ASGI application around the newest predictor.
 
-`POST /v1/score` is answered here directly, on the event loop: scoring a request takes less time than handing it to a thread would.
-Everything else is Starlette's. Collecting garbage is put off until no request is under way.
+It answers `POST /v1/score` directly on the event loop: handing a request to a thread would take longer than scoring it. Starlette
+handles all other requests. Garbage is collected when no request is under way.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from pbodl.serving.server_limits import Gate, Limits, Receive, Token, read_body
 from pbodl.serving.server_metrics import ServerMetrics
 
 SCORE = "/v1/score"
-OPEN = ("/healthz", "/readyz", "/openapi.json", "/docs")  # these want no token
+OPEN = ("/healthz", "/readyz", "/openapi.json", "/docs")  # these require no token
 COLLECT_EVERY = 1.0  # seconds
-LONG = 0.001  # seconds that a collection may take
+LONG = 0.001  # seconds that a collection should take at most
 Send = Callable[[Any], Awaitable[None]]
 Endpoint = Callable[[Request], Awaitable[Response]]
-OUR_MISTAKE = RequestError(500, "internal", "the server made a mistake; its log says more")
+OUR_MISTAKE = RequestError(500, "internal", "internal error of the server; see its log")
 logger = logging.getLogger("pbodl.serving")
 
 
 class HttpService:
-    """The ASGI application: scores by what `predictor_source` offers, and shows the dashboard.
+    """The ASGI application: scores requests with the newest predictor of `source`, and serves the dashboard.
 
-    run  the run folder, for what the dashboard finds there: live figures, names of features; None: neither is shown
+    run  the run folder, from which the dashboard reads live figures and the names of features; None: it shows neither
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class HttpService:
 
     @property
     def gate(self) -> Gate:
-        if self._gate is None:  # here, because it belongs to the running event loop
+        if self._gate is None:  # made here, because it belongs to the running event loop
             self._gate = Gate(self.limits)
         return self._gate
 
     async def _score(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer a score request, whatever it is."""
+        """Answer a request for scores, right or wrong."""
         began = time.perf_counter()
         headers: dict[str, str] = {}
         content_type = JSON
@@ -98,13 +98,13 @@ class HttpService:
     async def _answer(self, scope: Any, headers: dict[bytes, bytes], receive: Receive) -> tuple[str, bytes]:
         self.token.check(headers)
         if scope["method"] != "POST":
-            raise RequestError(405, "method", f"{SCORE} takes POST", headers={"Allow": "POST"})
+            raise RequestError(405, "method", f"{SCORE} accepts only POST", headers={"Allow": "POST"})
         content_type = _content_type(headers)
         body = await read_body(headers, receive, self.limits)
         predictor = self._predictor()
         parsed = wire_of(predictor.schema).read(body, content_type)
         if parsed.candidates > self.limits.candidates:
-            message = f"{parsed.candidates:,} candidates are more than the {self.limits.candidates:,} that this server takes"
+            message = f"{parsed.candidates:,} candidates are more than the {self.limits.candidates:,} that this server accepts"
             raise RequestError(413, "too_many_candidates", message, "candidates")
         try:
             shared = predictor.encoder.encode_shared(parsed.shared)
@@ -151,10 +151,10 @@ class HttpService:
 
     def _document(self) -> dict[str, Any]:
         predictor = self.source.predictor
-        return document(None if predictor is None else predictor.schema, self.limits, self.token.asked_for)
+        return document(None if predictor is None else predictor.schema, self.limits, self.token.required)
 
     def guarded(self, endpoint: Endpoint) -> Endpoint:
-        """An endpoint that wants the token, if there is one."""
+        """An endpoint that requires the token, if there is one."""
 
         async def guarded(request: Request) -> Response:
             self.token.check(dict(request.scope["headers"]))
@@ -163,7 +163,7 @@ class HttpService:
         return guarded
 
     def _counted(self, scope: Any, send: Send) -> Send:
-        """`send`, which also counts the answer."""
+        """`send` that also counts the answer."""
 
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -178,7 +178,7 @@ class HttpService:
 
 
 class _Lifespan:
-    """While the server runs, garbage is collected between requests: in the middle of one it would cost milliseconds."""
+    """While the server runs, garbage is collected between requests: during a request it would cost milliseconds."""
 
     def __init__(self, service: HttpService) -> None:
         self._service = service
@@ -204,13 +204,13 @@ class _Lifespan:
             began = time.perf_counter()
             gc.collect()
             if time.perf_counter() - began > LONG:
-                gc.freeze()  # what made it long is there to stay, such as the code of a first model
+                gc.freeze()  # the many objects are there to stay, such as the code of a first model
 
 
 def _content_type(headers: dict[bytes, bytes]) -> str:
     given = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise RequestError(415, "content_encoding", "compressed bodies are not understood; send the body as it is")
+        raise RequestError(415, "content_encoding", "compressed bodies are not supported; send the body uncompressed")
     if given == JSON or given in MSGPACK:
         return given
     message = f"the content type is {given or 'not given'!r}; send {JSON} or {MSGPACK[0]}"

@@ -1,4 +1,4 @@
-"""The OpenAPI document of a server, made from the structures that requests and answers are read and written with; a page of it."""
+"""The OpenAPI document of a server, made from the structures of its requests and answers, and a web page that shows it."""
 
 import html
 import json
@@ -17,17 +17,17 @@ from pbodl.serving.server_limits import Limits
 ERRORS = {
     400: "The body is not JSON or msgpack.",
     401: "The token is missing or wrong.",
-    405: "Another method is wanted.",
+    405: "The method is not allowed.",
     408: "The body took too long to arrive.",
     413: "The body, or the number of candidates, is too large.",
-    415: "The content type is not understood.",
+    415: "The content type is not supported.",
     422: "The body is not a request for this model; `field` says where.",
     503: "No model is loaded yet, or the server is busy; try again after `Retry-After` seconds.",
 }
 
 
 def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, Any]:
-    """The document for a model's schema; before one is loaded, it does not know the requests' fields."""
+    """The document for a model's schema. Before a model is loaded, it does not list the fields of a request."""
     request: Any = dict[str, Any] if schema is None else wire_of(schema).request
     types = {"request": request, "scores": ScoreAnswer, "model": ModelAnswer, "health": Health, "error": ErrorAnswer}
     types |= {"curves": CurvesAnswer, "features": FeaturesAnswer}
@@ -39,9 +39,9 @@ def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, An
     kinds, guard = (JSON, *MSGPACK), (401,) if token else ()
     score = {
         "summary": "The CTR of every candidate, with its uncertainty",
-        "description": "`ctr` and `std` are in the order of the candidates. `explore` asks for CTRs that give uncertain candidates"
-        " a chance: `thompson` draws z from N(mean, variance) and answers Φ(z), `ucb` answers Φ(mean + c √variance)."
-        " Unknown values are at their prior; unknown fields are an error.",
+        "description": "`ctr` and `std` are in the order of the candidates. `explore` requests CTRs that give uncertain candidates"
+        " a chance: `thompson` draws z from N(mean, variance) and returns Φ(z), `ucb` returns Φ(mean + c √variance)."
+        " Unknown values get their prior; unknown fields are an error.",
         "requestBody": {"required": True, "content": {kind: {"schema": of["request"]} for kind in kinds}},
         "responses": _responses(dict.fromkeys(kinds, of["scores"]), of["error"], 400, *guard, 408, 413, 415, 422, 503),
     }
@@ -49,7 +49,7 @@ def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, An
         "/v1/score": {"post": score},
         "/v1/model": {"get": _get("The model that is served", {JSON: of["model"]}, of["error"], *guard, 503)},
         "/v1/curves": {
-            "get": _get("A trainer's live figures", {JSON: of["curves"]}, of["error"], *guard, 422)
+            "get": _get("Live figures of the trainer", {JSON: of["curves"]}, of["error"], *guard, 422)
             | {"parameters": [{"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": LAST}}]}
         },
         "/v1/features": {"get": _get("Uncertain features, common values", {JSON: of["features"]}, of["error"], *guard, 503)},
@@ -93,7 +93,7 @@ def _example(schema: Schema) -> dict[str, Any]:
 
 
 def page(described: dict[str, Any], url: str) -> str:
-    """The document for a person to read, of the server at `url`: one page, nothing loaded from elsewhere."""
+    """The document of the server at `url` as one web page that loads nothing from elsewhere."""
     info, schemas = described["info"], described["components"]["schemas"]
     parts = [f"<h1>{info['title']} {info['version']}</h1><p>{_text(info['description'])}</p>"]
     for path, operations in described["paths"].items():

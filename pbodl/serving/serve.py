@@ -1,9 +1,10 @@
-"""`pbodl serve`: one process follows the model, and worker processes answer requests; they share the model's memory and the socket.
+"""`pbodl serve`: one process follows the model, and worker processes answer requests. They share the model's memory and the socket.
 
-    serve    bind -> start workers -> follow: tell the workers of new versions, replace a worker that died -> on a signal, stop them
-    worker   listen to the follower -> answer requests -> on a signal, finish what is under way
+    serve    bind the socket -> start workers -> load the model -> until a signal: announce new versions, replace dead workers, look
+             for newer versions -> stop the workers
+    worker   receive versions -> answer requests -> on a signal, finish the requests under way
 
-The follower is a process of its own, and follows at a low priority, so that taking in a delta costs no request anything.
+The follower runs in its own process at a low priority, so that loading a delta does not slow down any request.
 """
 
 import logging
@@ -29,7 +30,6 @@ from pbodl.errors import InputError
 from pbodl.serving.background import background
 from pbodl.serving.follower import Follower, Version
 from pbodl.serving.http_service import HttpService
-from pbodl.serving.predictor_source import POLL_EVERY
 from pbodl.serving.server_limits import Limits, Token
 from pbodl.serving.server_metrics import FOLDER
 from pbodl.serving.shared_versions import Announced, ServingWorker, memory_folder
@@ -37,11 +37,12 @@ from pbodl.serving.whole_answers import WholeAnswers
 from pbodl.system.stop_signals import StopRequest, stop_signals
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+POLL_EVERY = 0.25  # seconds between looks for a newer version in a local folder
 ASK_EVERY = 1.0  # seconds between looks into an object store, where every look costs money
 GRACE = 10.0  # seconds that requests under way have to finish
-SWITCH = 0.0005  # seconds that the thread which takes in a new version may make a request wait
-KEEP_ALIVE = 75  # seconds that a connection may be idle: longer than clients keep theirs, or some of their requests would be lost
-PAUSE = 1.0  # seconds between the end of a worker and the start of another
+SWITCH = 0.0005  # seconds that the thread which loads a new version may hold up a request
+KEEP_ALIVE = 75  # seconds that a connection may be idle: longer than clients keep theirs, so that they lose no request
+PAUSE = 1.0  # seconds between the death of a worker and the start of another
 logger = logging.getLogger("pbodl.serving")
 
 
@@ -49,9 +50,9 @@ class ServeSettings(msgspec.Struct, frozen=True):
     """How to serve a run.
 
     run         a run folder, or a model folder (a local path, or an address such as s3://bucket/models/live)
-    host, port  where to listen; port 0 takes one that is free
-    workers     processes that answer
-    token_file  a file with the token that requests must bring; None: everybody may ask
+    host, port  address to listen on; port 0 picks a free port
+    workers     processes that answer requests
+    token_file  a file with the token that requests must send; None: no token is required
     """
 
     run: str
@@ -63,17 +64,17 @@ class ServeSettings(msgspec.Struct, frozen=True):
 
 
 def serve(settings: ServeSettings, tell: Callable[[str], None] = print) -> None:
-    """Serve until a signal ends it; what is under way then is finished."""
+    """Serve until a signal arrives, then finish the requests under way."""
     if settings.workers < 1:
         raise InputError(f"workers is {settings.workers}; it must be at least 1")
     if "://" not in settings.run and not Path(settings.run).is_dir():
-        raise InputError(f"there is no folder {settings.run}; give the one that `pbodl train --out` or a publisher writes")
+        raise InputError(f"there is no folder {settings.run}; give the folder that `pbodl train --out` or a publisher writes")
     Token.from_file(settings.token_file)
     listening = _bind(settings.host, settings.port)
     memory = tempfile.mkdtemp(prefix="pbodl-serve-", dir=memory_folder())
     try:
         os.makedirs(counted := f"{memory}/metrics")
-        # Workers read these when they load their libraries. One thread each: more would only wait for one another.
+        # Workers read these when they load their libraries. One thread each: more would only wait for each other.
         os.environ.update({name: "1" for name in ONE_THREAD} | ({FOLDER: counted} if settings.workers > 1 else {}))
         with stop_signals() as stop:
             _Supervisor(settings, listening, memory, tell).run(stop)
@@ -95,27 +96,27 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 class _Supervisor:
-    """Follows the run, and keeps the workers going."""
+    """Follows the run, and keeps the workers running."""
 
     def __init__(self, settings: ServeSettings, listening: socket.socket, memory: str, tell: Callable[[str], None]) -> None:
         self._settings, self._listening, self._memory, self._tell = settings, listening, memory, tell
         self._follower = Follower(settings.run)
         self._poll_every = ASK_EVERY if "://" in settings.run else POLL_EVERY
-        self._version: Version | None = None  # the newest that is in shared memory
+        self._version: Version | None = None  # the newest in shared memory
         self._workers: dict[SpawnProcess, ServingWorker] = {}
-        self._not_before = float("-inf")  # a worker is started
-        # Workers are started from the first thread: they must not inherit the low priority.
+        self._not_before = float("-inf")  # when the next worker may start
+        # The main thread starts the workers: they must not inherit the low priority.
         self._background = background("follower")
 
     def run(self, stop: StopRequest) -> None:
         host, port = self._listening.getsockname()[:2]
         try:
-            self._keep_up()
-            self._follow()  # a model that cannot be served ends the server here; later it would only be left out
+            self._start_missing()
+            self._follow()  # a model that cannot be served ends the server here; later it is only left out
             self._tell(f"listening on http://{host}:{port} ({self._about()})")
             while not stop:
-                self._speak()
-                self._keep_up()
+                self._exchange()
+                self._start_missing()
                 self._poll()
         finally:
             self._end()
@@ -124,10 +125,10 @@ class _Supervisor:
         version = self._version
         return f"no model in {self._settings.run} yet" if version is None else f"{version.model.kind}, version {version.number}"
 
-    def _keep_up(self) -> None:
-        """Start workers until there are enough."""
+    def _start_missing(self) -> None:
+        """Replace workers that died, and start workers until there are enough."""
         for process in [process for process in self._workers if not process.is_alive()]:
-            logger.error("worker %s ended with code %s; another takes its place", process.pid, process.exitcode)
+            logger.error("worker %s ended with code %s; another one replaces it", process.pid, process.exitcode)
             self._workers.pop(process).connection.close()
             self._not_before = time.monotonic() + PAUSE
         while len(self._workers) < self._settings.workers and time.monotonic() >= self._not_before:
@@ -136,7 +137,7 @@ class _Supervisor:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        # Before there is a model, one worker says so; who joins later answers when it has it, and leaves requests to the others.
+        # While there is no model, one worker answers that. A later worker starts to answer when it has the model.
         at_once = not self._workers and self._version is None
         arguments = (self._settings, self._listening, theirs, self._memory, at_once)
         process = context.Process(target=_work, args=arguments, name="pbodl-worker")
@@ -151,7 +152,7 @@ class _Supervisor:
                 version.table.share(self._memory)
             except OSError as error:
                 raise InputError(
-                    f"there is no room for version {version.number} in {Path(self._memory).parent} ({error.strerror}); make it"
+                    f"version {version.number} does not fit into {Path(self._memory).parent} ({error.strerror}); make it"
                     " larger (in a container: --shm-size): it must hold the model twice"
                 ) from error
             self._version = version
@@ -160,12 +161,12 @@ class _Supervisor:
         try:
             self._background.submit(self._follow).result()
         except InputError as error:
-            logger.error("%s; going on with the version that is there", error)
+            logger.error("%s; still serving the version before", error)
         except Exception:
-            logger.exception("following %s failed; going on with the version that is there", self._settings.run)
+            logger.exception("following %s failed; still serving the version before", self._settings.run)
 
-    def _speak(self) -> None:
-        """Tell the workers what is new, and hear what they say, until it is time to look again."""
+    def _exchange(self) -> None:
+        """Announce the newest version to the workers, and receive their reports, until it is time to look for a newer one."""
         version = self._version
         troubles = {"damaged": self._follower.damaged, "missing": self._follower.missing}
         deadline = time.monotonic() + self._poll_every
@@ -175,13 +176,13 @@ class _Supervisor:
                     if version is not None:
                         worker.tell(version, self._memory, troubles)
                     worker.hear()
-                except (OSError, EOFError):  # it is dying, and `_keep_up` will see to it
+                except (OSError, EOFError):  # it is dying, and `_start_missing` replaces it
                     time.sleep(min(left, 0.05))
                     return
             wait([worker.connection for worker in self._workers.values()], left)
 
     def _end(self) -> None:
-        """Have the workers finish what is under way, and end; nobody new is let in."""
+        """Accept no more requests, let the workers finish those under way, and end them."""
         self._listening.close()
         for process in self._workers:
             if process.is_alive() and process.pid is not None:
@@ -195,10 +196,10 @@ class _Supervisor:
 
 
 def _work(settings: ServeSettings, listening: socket.socket, follower: Connection, memory: str, at_once: bool) -> None:
-    """A worker process; it answers at once, or when it has a model."""
+    """Run a worker process; it answers at once, or when it has a model."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     warnings.simplefilter("default")
-    # The web server handles the signals while it runs, and then raises them again for those who were there before.
+    # The web server handles signals while it runs, and then raises them again for the handlers before it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH)
     source = Announced(follower)
@@ -215,7 +216,7 @@ def _work(settings: ServeSettings, listening: socket.socket, follower: Connectio
         source.gone.wait()
         server.should_exit = True
         follows = multiprocessing.parent_process()
-        if follows is not None and not follows.is_alive():  # it was killed, and left its files; what is mapped stays
+        if follows is not None and not follows.is_alive():  # it was killed, and left its files; mapped memory stays
             shutil.rmtree(memory, ignore_errors=True)
 
     threading.Thread(target=leave, daemon=True).start()

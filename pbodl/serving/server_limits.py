@@ -1,4 +1,4 @@
-"""Limits of a server: how much it takes at a time, how long it waits, and who may ask."""
+"""Limits of a server: the size of requests, how many run or wait at a time, and who may send them."""
 
 import asyncio
 import hashlib
@@ -19,11 +19,11 @@ Receive = Callable[[], Awaitable[Any]]
 class Limits(msgspec.Struct, frozen=True):
     """What a worker allows.
 
-    body        bytes of a request's body
-    candidates  of a request
+    body        bytes in a request's body
+    candidates  candidates in a request
     concurrent  requests that are read and scored at a time
-    waiting     requests that wait for their turn; more are refused with 503
-    patience    seconds that a request waits for its turn, and its body may take to arrive
+    waiting     requests that wait for their turn; further ones are refused with 503
+    patience    seconds that a request may wait for its turn, and that its body may take to arrive
     """
 
     body: int = 8 * 2**20
@@ -39,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Gate:
-    """Lets in so many requests at a time, and lets so many wait."""
+    """Limits how many requests run, and how many wait, at a time."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -48,7 +48,7 @@ class Gate:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """A request's turn; RequestError if there is no place, or the wait was too long."""
+        """Hold a request's turn; RequestError if the queue is full, or the wait was too long."""
         if self._turns.locked():
             await self._wait()
         else:
@@ -78,7 +78,7 @@ def _busy(message: str) -> RequestError:
 
 
 class Token:
-    """A secret that requests must bring, as `Authorization: Bearer ...`; without one everybody may ask."""
+    """A secret that requests must send, as `Authorization: Bearer ...`; if it is None, all requests pass."""
 
     def __init__(self, secret: str | None) -> None:
         self._digest = None if secret is None else _digest(secret.encode())
@@ -93,21 +93,21 @@ class Token:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the token file {path} cannot be read: {error}") from error
         if not secret or "\n" in secret or not secret.isascii():
-            raise InputError(f"the token file {path} must hold one line of ASCII, the token")
+            raise InputError(f"the token file {path} must contain the token as its only line, in ASCII")
         return cls(secret)
 
     @property
-    def asked_for(self) -> bool:
+    def required(self) -> bool:
         return self._digest is not None
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """RequestError unless the request may pass; takes as long for a token that is almost right."""
+        """Raise RequestError unless the token is right. The time taken tells nothing about the token."""
         if self._digest is None:
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not hmac.compare_digest(_digest(given.strip()), self._digest):
             raise RequestError(
-                401, "unauthorized", "this server wants a token: send the header `Authorization: Bearer TOKEN`",
+                401, "unauthorized", "authentication required: send the header `Authorization: Bearer TOKEN`",
                 headers={"WWW-Authenticate": "Bearer"},
             )  # fmt: skip
 
@@ -117,8 +117,8 @@ def _digest(secret: bytes) -> bytes:
 
 
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limits: Limits) -> bytes:
-    """The body of a request, as far as it is not too large and does not take too long."""
-    too_large = RequestError(413, "too_large", f"the body is larger than the {limits.body:,} bytes that this server takes")
+    """Read the body of a request; RequestError if it is too large, or takes too long."""
+    too_large = RequestError(413, "too_large", f"the body is larger than the {limits.body:,} bytes that this server accepts")
     length = headers.get(b"content-length", b"0")
     if not length.isdigit() or int(length) > limits.body:
         raise too_large

@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus. With several worker processes `PROMETHEUS_MULTIPROC_DIR` holds what they count together."""
+"""A server's metrics for Prometheus. Several worker processes add up their counts in the folder `PROMETHEUS_MULTIPROC_DIR`."""
 
 import os
 import time
@@ -17,7 +17,7 @@ GUARDS = ("rejected_embedding", "rejected_linear", "rejected_dense")
 
 
 class ServerMetrics:
-    """The counters of a worker."""
+    """The metrics of a worker."""
 
     def __init__(self, source: PredictorSource) -> None:
         self._together = FOLDER in os.environ
@@ -28,7 +28,7 @@ class ServerMetrics:
         )
         self.candidates = Counter("pbodl_candidates", "Candidates scored.", registry=registry)
         self.prediction_mean = Gauge(
-            "pbodl_prediction_mean", "Mean of the CTRs predicted lately, before exploration.",
+            "pbodl_prediction_mean", "Mean of recently predicted CTRs, before exploration.",
             registry=registry, multiprocess_mode="mostrecent",
         )  # fmt: skip
         self._mean: float | None = None
@@ -36,7 +36,7 @@ class ServerMetrics:
         self._model = _ModelCollector(source)
 
     def scored(self, n: int, ctr_sum: float) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         self.candidates.inc(n)
         if n:
             mean = ctr_sum / n
@@ -44,7 +44,7 @@ class ServerMetrics:
             self.prediction_mean.set(self._mean)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' format."""
+        """All metrics, in the format of Prometheus."""
         shown = self._registry
         if self._together:
             shown = CollectorRegistry()
@@ -55,7 +55,7 @@ class ServerMetrics:
 
 
 class _ModelCollector:
-    """What is known of the model when somebody asks."""
+    """Metrics of the model, collected on request."""
 
     def __init__(self, source: PredictorSource) -> None:
         self._source = source
@@ -71,10 +71,14 @@ class _ModelCollector:
             return
         version, counters = predictor.version, predictor.version.counters
         yield GaugeMetricFamily("pbodl_model_version", "The version served.", value=version.number)
-        yield GaugeMetricFamily("pbodl_model_age_seconds", "Time since it was published.", value=time.time() - version.published_at)
-        yield GaugeMetricFamily("pbodl_model_rows_learned", "Rows it has learned from.", value=counters["rows_learned"])
-        yield GaugeMetricFamily("pbodl_model_features", "Features it knows.", value=counters["features"])
-        guards = CounterMetricFamily("pbodl_model_rejected_updates", "Updates that a guard rejected, by part.", labels=["part"])
+        yield GaugeMetricFamily(
+            "pbodl_model_age_seconds", "Seconds since the version was published.", value=time.time() - version.published_at
+        )
+        yield GaugeMetricFamily("pbodl_model_rows_learned", "Rows that the model has learned from.", value=counters["rows_learned"])
+        yield GaugeMetricFamily("pbodl_model_features", "Features that the model knows.", value=counters["features"])
+        guards = CounterMetricFamily(
+            "pbodl_model_rejected_updates", "Updates that a guard rejected, by part of the model.", labels=["part"]
+        )
         for name in GUARDS:
             guards.add_metric([name.removeprefix("rejected_")], counters[name])
         yield guards

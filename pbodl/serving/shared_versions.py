@@ -1,9 +1,9 @@
-"""How a version gets from the process that follows a run to the workers that serve it: rows by shared memory, the rest by message.
+"""Moves versions from the process that follows a run to the workers that serve it: rows in shared memory, the rest as messages.
 
-    follower -> worker   one `Announcement` at a time, the newest there is
-    worker -> follower   ("took", version) when it serves it, ("released", version) when its last request with it is done
+    follower -> worker   one `Announcement` at a time, of the newest version
+    worker -> follower   ("took", version) when it serves the version, ("released", version) after its last request with it
 
-A worker's word that it released a version is what lets the follower write into that version's memory again.
+The follower writes into a version's memory again only after all workers have released it.
 """
 
 import logging
@@ -36,7 +36,7 @@ PAGE = 4096
 
 
 class Announcement(msgspec.Struct):
-    """A version, as a worker is told of it."""
+    """A version, as the follower announces it to a worker."""
 
     number: int
     published_at: float
@@ -44,13 +44,13 @@ class Announcement(msgspec.Struct):
     kind: str
     schema: Schema
     spec: DeepSpec
-    state: bytes  # of the model without its rows
+    state: bytes  # the model without its rows
     table: dict[str, Any]
     troubles: dict[str, int]
 
 
 def announce(version: Version, memory: str, troubles: Mapping[str, int]) -> bytes:
-    """The announcement of a version; its rows move into the memory folder, if they are not there yet."""
+    """The announcement of a version; moves its rows into the memory folder, if they are not there yet."""
     model = version.model
     told = Announcement(
         version.number, version.published_at, version.facts, model.kind, model.schema, model.spec,
@@ -60,18 +60,18 @@ def announce(version: Version, memory: str, troubles: Mapping[str, int]) -> byte
 
 
 class Announced:
-    """A worker's source: what the follower announces, one version after the other."""
+    """A worker's predictor source: the versions that the follower announces."""
 
     def __init__(self, follower: Connection) -> None:
         self.predictor: Predictor | None = None
         self.troubles = {"damaged": 0, "missing": 0}
-        self.changed = threading.Event()  # there is a predictor, or the follower is gone
-        self.gone = threading.Event()  # nothing more will come
+        self.changed = threading.Event()  # set when there is a predictor, or the follower has ended
+        self.gone = threading.Event()  # set when the follower has ended
         self._follower = follower
         self._mapped: dict[str, NDArray] = {}
-        # Versions are released from wherever the last request drops them: only a queue may be written to from there.
-        self._words: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
-        for target in (self._listen, self._speak):
+        # The last request releases a version, in any thread and at any moment: only a queue is safe to write to there.
+        self._reports: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
+        for target in (self._listen, self._report):
             threading.Thread(target=target, daemon=True).start()
 
     def _listen(self) -> None:
@@ -82,7 +82,7 @@ class Announced:
         except (EOFError, ConnectionError):
             pass
         except Exception:
-            logger.exception("a version could not be taken in; this worker ends, and another takes its place")
+            logger.exception("cannot load a version; this worker ends, and another one replaces it")
         finally:
             self.gone.set()
             self.changed.set()
@@ -97,55 +97,52 @@ class Announced:
         table = PackedTable.attach(told.table, self._mapped)
         _touch(table)
         version = Version(told.number, model, table, told.published_at, told.facts)
-        weakref.finalize(version, self._words.put, (RELEASED, told.number))
+        weakref.finalize(version, self._reports.put, (RELEASED, told.number))
         self.predictor = ready(Predictor(version), self.predictor)
-        self._words.put((TOOK, told.number))
+        self._reports.put((TOOK, told.number))
 
-    def _speak(self) -> None:
+    def _report(self) -> None:
         try:
             while True:
-                self._follower.send_bytes(msgspec.msgpack.encode(self._words.get()))
+                self._follower.send_bytes(msgspec.msgpack.encode(self._reports.get()))
         except OSError:
             self.gone.set()
 
 
 def _touch(table: PackedTable) -> None:
-    """Visit every page, so that requests do not wait while the system maps them."""
+    """Read every memory page, so that requests do not wait while the system maps them."""
     for array in table.packed():
         array.reshape(-1)[:: PAGE // array.itemsize].sum()
     table.find(np.zeros(1, np.uint64))
 
 
 class ServingWorker:
-    """A worker as the follower sees it: what it was told, and which versions it holds."""
+    """A worker as the follower sees it: which version it was told of, and which versions it holds."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.held: dict[int, Version] = {}  # while it is here, its memory is left alone
+        self.held: dict[int, Version] = {}  # the follower does not write into their memory
         self.newest: int | None = None
-        self._waiting = False  # for it to take what it was told
+        self.waiting = False  # for the worker to take the announced version
 
     def tell(self, version: Version, memory: str, troubles: Mapping[str, int]) -> None:
-        """Announce a version, unless the worker knows it, or is not through with the one before."""
-        if self._waiting or self.newest == version.number:
+        """Announce a version, unless the worker knows it, or is still loading the one before."""
+        if self.waiting or self.newest == version.number:
             return
         self.held[version.number] = version
-        self._waiting, self.newest = True, version.number
+        self.waiting, self.newest = True, version.number
         self.connection.send_bytes(announce(version, memory, troubles))
 
-    def hear(self) -> list[int]:
-        """Take in what the worker says; the versions that it took."""
-        took = []
+    def hear(self) -> None:
+        """Receive what the worker reports."""
         while self.connection.poll():
             word, number = msgspec.msgpack.decode(self.connection.recv_bytes(), type=tuple[str, int])
             if word == TOOK:
-                self._waiting = False
-                took.append(number)
+                self.waiting = False
             else:
                 self.held.pop(number, None)
-        return took
 
 
 def memory_folder() -> str:
-    """Where files are memory: the system's own place for it, or the temporary folder."""
+    """A folder whose files live in memory, if the system has one; otherwise the temporary folder."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else os.environ.get("TMPDIR", "/tmp")

@@ -1,5 +1,7 @@
-"""Answers that go out whole: the web server writes the head of an answer, and then its body, and a client on the same machine wakes
-up for the head alone, and may take the processor from a worker that has the body still to write.
+"""Sends each answer in one write.
+
+The web server writes the head of an answer, and then its body. A client on the same machine would wake up for the head alone, and
+could take the processor from the worker that still has to write the body.
 """
 
 import asyncio
@@ -11,14 +13,14 @@ HEAD = b"HTTP/"
 
 
 class WholeAnswers(AutoHTTPProtocol):  # type: ignore[valid-type, misc]  # one of two classes, whichever is installed
-    """The web server's HTTP, with heads that wait for their bodies."""
+    """The web server's HTTP protocol, with heads that wait for their bodies."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(Joining(transport, asyncio.get_running_loop()))
 
 
 class Joining:
-    """A transport that holds back the head of an answer until the next write; if there is none, until the loop comes round."""
+    """A transport that holds the head of an answer until the next write, or until the event loop's next turn."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -34,7 +36,7 @@ class Joining:
         self._transport.write(data)
 
     def flush(self) -> None:
-        """Write what is held back."""
+        """Write the head that is held."""
         if self._held:
             self.write(b"")
 

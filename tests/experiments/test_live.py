@@ -20,6 +20,7 @@ from pbodl.models.snapshot import load_snapshot
 from pbodl.publishing.curves import read
 from pbodl.serving.follower import PUBLISHED, Follower
 from tests.publishing.published import assert_same_bits
+from tests.serving.services import state_of
 
 ROWS = 40_000
 
@@ -52,7 +53,7 @@ def test_what_is_published_is_what_was_learned(tmp_path):
     follower = Follower(tmp_path / PUBLISHED)
     follower.poll()
     assert follower.version is not None and follower.version.counters["rows_learned"] == 6 * CHUNK
-    assert_same_bits(follower.version.state(), load_snapshot(tmp_path).model.state())
+    assert_same_bits(state_of(follower.version), load_snapshot(tmp_path).model.state())
 
 
 def test_after_an_error_nothing_half_learned_is_saved(tmp_path, monkeypatch):

@@ -1,16 +1,20 @@
 """Services around small models, and requests for them."""
 
 import asyncio
+import copy
 from typing import Any
 
 import httpx
 import msgspec
 import numpy as np
 
+from pbodl.data.table.feature_table import Table
+from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.serving.follower import Version
 from pbodl.serving.http_messages import JSON, MSGPACK
 from pbodl.serving.http_service import HttpService
-from pbodl.serving.predictor_source import Fixed
+from pbodl.serving.scoring.packed_rows import COLUMN, unpack
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.server_limits import Limits, Token
 from tests.click_log import START
@@ -26,6 +30,23 @@ CANDIDATES: list[dict[str, Any]] = [
     {"ad": 7},
 ]
 REQUEST = {"user": USER, "context": CONTEXT, "candidates": CANDIDATES}
+
+
+class Fixed:
+    """A predictor source whose predictor stays."""
+
+    def __init__(self, predictor: Predictor | None) -> None:
+        self.predictor = predictor
+        self.troubles = {"damaged": 0, "missing": 0}
+
+
+def state_of(version: Version) -> State:
+    """The whole state of a version, as the trainer's `model.state()` was."""
+    packed, whole = version.table, copy.copy(version.model)
+    columns = unpack(packed.column(COLUMN), packed.layout)
+    whole.table = Table({name: array.shape[1] for name, array in columns.items()})
+    whole.table.load_state({**{name: array for name, array in packed.state().items() if name != COLUMN}, **columns})
+    return whole.state()
 
 
 class Asking:

@@ -165,4 +165,4 @@ except ValueError as error:
     print(error)
 """
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert told == "serving needs httpx, uvicorn, not installed here; install them: pip install 'pbodl[serve]'\n"
+    assert told == "serving needs httpx, uvicorn, which are not installed; run: pip install 'pbodl[serve]'\n"

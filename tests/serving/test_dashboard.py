@@ -11,13 +11,12 @@ from pbodl.publishing.curves import Curves
 from pbodl.serving.dashboard.feature_lists import LEAST, variance_left
 from pbodl.serving.follower import Version
 from pbodl.serving.http_service import HttpService
-from pbodl.serving.predictor_source import Fixed
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.server_limits import Token
 from pbodl.training.inspect.feature_names import NameStore
 from pbodl.training.inspect.feature_weights import weights_of
 from tests.publishing.published import LOG, MODELS
-from tests.serving.services import Asking, trained
+from tests.serving.services import Asking, Fixed, trained
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +71,7 @@ def test_curves_are_those_of_the_run(model, tmp_path):
     told = asking.get("/v1/curves?after=1").json()
     assert told["last"] == 3 and [point["rows"] for point in told["points"]] == [20, 30]
     assert asking.get("/v1/curves?after=3").json()["points"] == []
-    # A number that this run never gave: it was begun anew, and everything is new.
+    # A number that this run never gave: it was started anew, and everything is new.
     assert len(asking.get("/v1/curves?after=99").json()["points"]) == 3
 
 

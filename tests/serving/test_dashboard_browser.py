@@ -7,13 +7,12 @@ import pytest
 
 from pbodl.publishing.curves import Curves
 from pbodl.serving.http_service import HttpService
-from pbodl.serving.predictor_source import Fixed
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.server_limits import Token
 from pbodl.training.inspect.feature_names import NameStore
 from tests.publishing.published import LOG
 from tests.serving.browser import chromium, served
-from tests.serving.services import CANDIDATES, CONTEXT, USER, trained
+from tests.serving.services import CANDIDATES, CONTEXT, USER, Fixed, trained
 
 PHONE = {"width": 360, "height": 740}
 PATIENCE = 10_000  # milliseconds that the page may take to show something

@@ -12,11 +12,12 @@ from pbodl.publishing.publisher import Publisher
 from pbodl.serving.follower import Follower
 from tests.click_log import PLAIN, RICH
 from tests.publishing.published import MODELS, assert_same_bits, damage, steps
+from tests.serving.services import state_of
 
 
 def assert_up_to_date(follower: Follower, model) -> None:
     assert follower.version is not None
-    assert_same_bits(follower.version.state(), model.state())
+    assert_same_bits(state_of(follower.version), model.state())
     assert follower.version.counters == model.metrics()
 
 
@@ -33,12 +34,12 @@ def test_full_and_deltas_are_the_trainers_state(tmp_path, name, every):
         if i % every == 0:
             assert follower.poll()
             assert_up_to_date(follower, model)
-            held.append((follower.version, follower.version.state()))
+            held.append((follower.version, state_of(follower.version)))
             held = held if i % 4 else []
         assert not follower.poll() or every > 1
         kinds |= {entry.kind for entry in publisher.folder.entries()}
     for version, state in held:
-        assert_same_bits(version.state(), state)
+        assert_same_bits(state_of(version), state)
     assert kinds == {FULL, DELTA}
     assert follower.damaged == follower.missing == 0
 
@@ -64,7 +65,7 @@ def test_a_version_that_is_held_never_changes(tmp_path):
         follower.poll()
         seen.append((follower.version, model.state()))
     for version, state in seen:
-        assert_same_bits(version.state(), state)
+        assert_same_bits(state_of(version), state)
 
 
 def test_two_tables_take_turns_when_nobody_holds_the_old_one(tmp_path):
@@ -96,13 +97,13 @@ def test_a_bad_delta_waits_for_the_next_full_snapshot(tmp_path, trouble):
     damage(publisher.folder, bad) if trouble == "damaged" else publisher.folder.remove(bad)
     with pytest.warns(UserWarning, match=bad.name):
         assert not follower.poll()
-    assert_same_bits(follower.version.state(), before)
+    assert_same_bits(state_of(follower.version), before)
     with warnings.catch_warnings(action="error"):
         assert not follower.poll()  # said once
     model.learn(fourth)
     publisher.publish()
     assert not follower.poll()  # a sound delta of a version that it does not have
-    assert_same_bits(follower.version.state(), before)
+    assert_same_bits(state_of(follower.version), before)
     model.learn(fifth)
     publisher.publish(full=True)
     assert follower.poll()
@@ -188,7 +189,7 @@ def test_a_delta_of_another_model_is_refused(tmp_path):
     publisher.folder.remove(FolderEntry(publisher.publish(), FULL))
     with pytest.warns(UserWarning, match="another model"):
         assert not follower.poll()
-    assert_same_bits(follower.version.state(), before)
+    assert_same_bits(state_of(follower.version), before)
 
 
 def test_an_address_is_followed(tmp_path):
@@ -228,7 +229,7 @@ def test_a_damaged_snapshot_leaves_the_one_before_it(tmp_path):
     (path / "model.safetensors").write_bytes(b"nonsense")
     with pytest.warns(UserWarning, match="refused"):
         assert not follower.poll()
-    assert_same_bits(follower.version.state(), state)
+    assert_same_bits(state_of(follower.version), state)
 
 
 def test_publications_inside_a_run_take_over(tmp_path):

@@ -12,10 +12,9 @@ from scipy.stats import norm
 
 from pbodl.data.sampling import recalibrate
 from pbodl.serving.http_service import HttpService
-from pbodl.serving.predictor_source import Fixed
 from pbodl.serving.scoring.predictor import Predictor
 from tests.publishing.published import MODELS
-from tests.serving.services import BOTH, CANDIDATES, CONTEXT, REQUEST, USER, Asking, answer, ask, client_of, rows_of, trained
+from tests.serving.services import BOTH, CANDIDATES, CONTEXT, REQUEST, USER, Asking, Fixed, answer, ask, client_of, rows_of, trained
 
 
 @pytest.fixture(scope="module")

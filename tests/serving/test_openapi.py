@@ -15,11 +15,10 @@ from schemathesis.specs.openapi.checks import (
 from pbodl.serving.http_messages import MSGPACK
 from pbodl.serving.http_service import HttpService
 from pbodl.serving.openapi import document
-from pbodl.serving.predictor_source import Fixed
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.server_limits import Limits, Token
 from tests.click_log import PLAIN, RICH
-from tests.serving.services import trained
+from tests.serving.services import Fixed, trained
 
 SERVICE = HttpService(Fixed(Predictor.of(trained())), Limits(candidates=50))
 schema = schemathesis.openapi.from_asgi("/openapi.json", SERVICE)
@@ -55,7 +54,7 @@ def test_answers_are_as_documented(case):
 @pytest.mark.parametrize("model", [None, PLAIN, RICH])
 @pytest.mark.parametrize("token", [None, "secret"])
 def test_every_document_is_complete(model, token):
-    told = document(model, Limits(), Token(token).asked_for)
+    told = document(model, Limits(), Token(token).required)
     assert told["openapi"].startswith("3.1")
     assert set(told["paths"]) == {"/v1/score", "/v1/model", "/v1/curves", "/v1/features", "/healthz", "/readyz", "/metrics"}
     asks = [operation for path in told["paths"].values() for operation in path.values() if "401" in operation["responses"]]

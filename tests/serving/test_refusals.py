@@ -8,10 +8,9 @@ import pytest
 
 from pbodl.serving.http_messages import JSON, MSGPACK, RequestError
 from pbodl.serving.http_service import HttpService
-from pbodl.serving.predictor_source import Fixed
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.server_limits import Gate, Limits, Token, read_body
-from tests.serving.services import REQUEST, Asking, answer, ask, client_of, trained
+from tests.serving.services import REQUEST, Asking, Fixed, answer, ask, client_of, trained
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +66,11 @@ def test_a_time_that_is_none(client):
 @pytest.mark.parametrize(
     ("change", "field", "known"),
     [
-        ({"user": {"usr": 3}}, "user.usr", "(did you mean 'user'?); fields here are: user, tags, age"),
-        ({"context": {"sit": 3}}, "context.sit", "(did you mean 'site'?); fields here are: site, time"),
-        ({"context": {"hour": 3}}, "context.hour", "fields here are: site, time"),
-        ({"candidates": [{"add": 3}]}, "candidates[0].add", "(did you mean 'ad'?); fields here are: ad, price"),
-        ({"candidate": []}, "candidate", "(did you mean 'candidates'?); fields here are: candidates, user, context, explore"),
+        ({"user": {"usr": 3}}, "user.usr", "(did you mean 'user'?); allowed here: user, tags, age"),
+        ({"context": {"sit": 3}}, "context.sit", "(did you mean 'site'?); allowed here: site, time"),
+        ({"context": {"hour": 3}}, "context.hour", "allowed here: site, time"),
+        ({"candidates": [{"add": 3}]}, "candidates[0].add", "(did you mean 'ad'?); allowed here: ad, price"),
+        ({"candidate": []}, "candidate", "(did you mean 'candidates'?); allowed here: candidates, user, context, explore"),
     ],
 )
 def test_unknown_fields_name_the_known_ones(client, change, field, known):
@@ -157,7 +156,7 @@ def test_a_token_is_read_from_a_file(tmp_path):
     Token.from_file(file).check({b"authorization": b"Bearer secret"})
     for content in ("", "two\nlines", "schlüssel"):
         file.write_text(content)
-        with pytest.raises(ValueError, match="one line of ASCII"):
+        with pytest.raises(ValueError, match="its only line, in ASCII"):
             Token.from_file(file)
     with pytest.raises(ValueError, match="cannot be read"):
         Token.from_file(tmp_path / "none")

@@ -67,7 +67,7 @@ def test_no_room_for_the_model(serve, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     code, told = serve(str(tmp_path), "--port", "0")
     assert code == 2
-    assert "no room for version 1" in told
+    assert "version 1 does not fit into" in told
     assert "No space left" in told
 
 

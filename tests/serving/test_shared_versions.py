@@ -14,7 +14,7 @@ from pbodl.serving.scoring.packed_rows import PackedTable
 from pbodl.serving.shared_versions import Announced, ServingWorker
 from tests.publishing.published import MODELS, assert_same_bits, steps
 from tests.serving.processes import until
-from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, rows_of, trained
+from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, rows_of, state_of, trained
 
 
 @pytest.fixture
@@ -27,7 +27,13 @@ def pair(tmp_path):
 
 
 def told(worker: ServingWorker, announced: Announced, version, memory: str) -> None:
-    until(lambda: worker.tell(version, memory, {"damaged": 1, "missing": 2}) or version.number in worker.hear(), "taking a version")
+
+    def taken() -> bool:
+        worker.tell(version, memory, {"damaged": 1, "missing": 2})
+        worker.hear()
+        return worker.newest == version.number and not worker.waiting
+
+    until(taken, "taking a version")
     assert announced.predictor is not None
     assert announced.predictor.version.number == version.number
 
@@ -43,7 +49,7 @@ def test_a_worker_has_the_same_version(tmp_path, pair, name):
         follower.poll()
         told(worker, announced, follower.version, memory)
         version = announced.predictor.version
-        assert_same_bits(version.state(), model.state())
+        assert_same_bits(state_of(version), model.state())
         assert version.facts == {"a": "fact"}
         assert version.counters == model.metrics()
         assert version.published_at == follower.version.published_at
@@ -91,18 +97,18 @@ def test_a_version_in_use_is_left_alone(tmp_path, pair):
     publisher.publish()
     follower.poll()
     told(worker, announced, follower.version, memory)
-    in_use, before = announced.predictor, announced.predictor.version.state()  # a request that takes its time
+    in_use, before = announced.predictor, state_of(announced.predictor.version)  # a request that takes its time
     for rows in steps()[:5]:
         model.learn(rows)
         publisher.publish()
         follower.poll()
         told(worker, announced, follower.version, memory)
-        assert_same_bits(in_use.version.state(), before)
+        assert_same_bits(state_of(in_use.version), before)
         assert in_use.version.number in worker.held
     number = in_use.version.number
     del in_use
     gc.collect()
-    until(lambda: worker.hear() is not None and number not in worker.held, "letting go")
+    until(lambda: worker.hear() or number not in worker.held, "letting go")
     # Two tables take turns; the files of all others are gone.
     assert len(worker.held) <= 2
 

@@ -78,7 +78,7 @@ class Dashboard:
 
     async def page(self, request: Request) -> Response:
         predictor = self._service.source.predictor
-        token = self._service.token.asked_for
+        token = self._service.token.required
         about = {"kind": "", "version": "–", "rows": "–", "token": "required" if token else "none"}
         if predictor is not None and not token:
             version = predictor.version

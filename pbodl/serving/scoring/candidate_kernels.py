@@ -1,15 +1,14 @@
-"""Scoring a request: what the candidates share (user, context) is summed once, each candidate's own features once, and they meet.
+"""Scores a request: sums the features that the candidates share (user, context) once, each candidate's own once, and combines them.
 
-Every operation of the network takes its features one after the other, and keeps little of those before: their sums by class, and
-for FM what `interaction` says. A feature's *class* says where it goes: the group for FFM and for FM between groups, the field for
-concat, 0 for the others. Two sets of features, of sums S, V, T (as printed: Q), meet in one step; to what FM makes of each they add
+Every operation of the network adds its features one by one, and keeps only their sums by class, and for FM what `interaction`
+defines. A feature's *class* says which sums it adds to: its group for FFM and for FM between groups, its field for concat, 0 for
+the others. Two sets of features with sums S, V, T (as printed: Q) combine in one step. To the FM of each, this adds
     to m: S S'      to v: 2 (S' T + S T') + S'² V + S² V' + V V'      (as printed, to v: Q V' + V Q' + V V')
 
-Features stand in slots: a slot belongs to one field for all samples, and where a sample does not fill it, it is zero and adds
-nothing.
+Features stand in slots. A slot belongs to one field in all samples; a slot that a sample does not fill adds nothing.
 
 Letters: K the dimension, G the vectors of a feature (1 but for FFM), C the classes. Rows are packed: the means and variances of
-each vector side by side, then those of the linear weight, so that all of a feature is one visit to memory.
+each vector side by side, then those of the linear weight, so that a feature is read from memory at once.
 """
 
 from typing import NamedTuple
@@ -26,12 +25,14 @@ from pbodl.kernels.normal import ONE, TWO, ZERO
 from pbodl.kernels.sample_blocks import add_outputs, make_block
 from pbodl.serving.scoring.click_moments import click_moments
 
+# The operations that `join`, `combine` and `into_block` know.
+SERVED = {CONCAT: "concat", SUM: "sum", FM: "FM", FFM: "FFM", GROUP_FM: "FM between groups"}
 UNSEEN, EMPTY = -1, -2
-AHEAD = 6  # candidates whose sums are asked for while others meet
+AHEAD = 6  # candidates to prefetch
 
 
 class Packed(NamedTuple):
-    """The weights that features own, one row per feature."""
+    """The weights of the features, one row each."""
 
     weights: np.ndarray  # float32 (rows, 2 G K + 2): means and variances of each vector, then of the linear weight if there is one
     last_seen: np.ndarray  # float64 (rows,)
@@ -40,7 +41,7 @@ class Packed(NamedTuple):
 class Samples(NamedTuple):
     """The features of samples, in slots."""
 
-    rows: np.ndarray  # int32 (samples, slots): place in the table, UNSEEN, or EMPTY
+    rows: np.ndarray  # int32 (samples, slots): row in the table, UNSEEN, or EMPTY
     keys: np.ndarray  # uint64 (samples, slots)
     values: np.ndarray  # float32 (samples, slots)
     fields: np.ndarray  # int32 (slots,)
@@ -51,32 +52,32 @@ class Operation(NamedTuple):
     """The embedding operation on a set of features."""
 
     op: np.int64
-    mode: np.int64  # of the FM variance: EXACT or PAPER
+    mode: np.int64  # FM variance: EXACT or PAPER
     vectors: np.int64  # G
     dim: np.int64  # K
     classes: np.int64  # C
 
 
 class Sums(NamedTuple):
-    """What is kept of the features that joined; of many samples, with one more dimension before the others."""
+    """The sums of the features so far; for many samples, with one more dimension in front."""
 
     total: np.ndarray  # float32 (C, G, 2, K): S and V
-    inner: np.ndarray  # float32 (C, 3, K): of the FM inside each class m and v, and T (as printed: Q); else (C, 0, K)
+    inner: np.ndarray  # float32 (C, 3, K): m, v and T (as printed: Q) of the FM inside each class; (C, 0, K) without FM
     linear: np.ndarray  # float32 (2,): mean and variance of the linear term
 
 
 def room_for(n: int, operation: Operation) -> Sums:
-    """Room for the sums of n samples."""
+    """Memory for the sums of n samples."""
     classes, vectors, dim = int(operation.classes), int(operation.vectors), int(operation.dim)
     kept = 3 if operation.op in (FM, FFM) else 0
-    # Of what is never written the system keeps no memory.
+    # The system allots memory only when it is written.
     shapes = (n, classes, vectors, 2, dim), (n, classes, kept, dim), (n, 2)
     return Sums(*(aligned(shape, np.float32) for shape in shapes))
 
 
 @inlined
 def is_plain(samples, s, forgetting):
-    """Whether a sample's features are as their rows say: all seen, none forgotten, none with a value other than 1."""
+    """Whether a sample's features can be read straight from their rows: all seen, none forgotten, all values 1."""
     rows, values = samples.rows, samples.values
     others = 0
     for j in range(rows.shape[1]):
@@ -86,7 +87,7 @@ def is_plain(samples, s, forgetting):
 
 @inlined
 def draw_row(key, field, operation, prior, x, j):
-    """A feature that was never seen, as its prior has it. MODIFIES: x, in row j."""
+    """The weights of an unseen feature, from its prior. MODIFIES: x, in row j."""
     dim = operation.dim
     for g in range(operation.vectors):
         for k in range(dim):
@@ -126,7 +127,7 @@ def scale_row(value, operation, x, j):
 
 @inlined
 def work_out(packed, samples, s, operation, now, prior, forgetting, x):
-    """A sample's features as they are now: unseen ones at their prior, decayed, times their values. MODIFIES: x (slots, row)."""
+    """A sample's features now: unseen ones from their prior, decayed, times their values. MODIFIES: x (slots, row)."""
     weights, half_life = packed.weights, forgetting.half_life
     for j in range(x.shape[0]):
         r, value, field = samples.rows[s, j], samples.values[s, j], samples.fields[j]
@@ -147,7 +148,7 @@ def work_out(packed, samples, s, operation, now, prior, forgetting, x):
 
 @inlined
 def join_class(x, at, classes, c, dim, mode, total, spread, third, m_z, v_z):
-    """The features of class c join its FM. MODIFIES: total, spread, third, m_z, v_z."""
+    """Add the features of class c to its FM. MODIFIES: total, spread, third, m_z, v_z."""
     begin = 2 * c * dim
     for j in range(len(classes)):
         if classes[j] == c:
@@ -160,7 +161,7 @@ def join_class(x, at, classes, c, dim, mode, total, spread, third, m_z, v_z):
 
 @kernel
 def join_usual(x, at, n, total, spread, third, m_z, v_z):
-    """All n features join the one exact FM of the usual dimension: its sums stay in registers. MODIFIES: as `join_class`."""
+    """Add n features to the one exact FM of the usual dimension: its sums stay in registers. MODIFIES: as `join_class`."""
     for j in range(n):
         row = x[at[j]]
         join_exact(row[:USUAL], row[USUAL : 2 * USUAL], USUAL, total, spread, third, m_z, v_z)
@@ -168,7 +169,7 @@ def join_usual(x, at, n, total, spread, third, m_z, v_z):
 
 @inlined
 def join(x, at, classes, operation, sums):
-    """The features x[at[j]] join. MODIFIES: sums."""
+    """Add the features x[at[j]]. MODIFIES: sums."""
     op, dim, total, inner, linear = operation.op, operation.dim, sums.total, sums.inner, sums.linear
     n, width = len(classes), 2 * operation.vectors * operation.dim
     if op == FM and operation.mode == EXACT and dim == USUAL:
@@ -181,7 +182,7 @@ def join(x, at, classes, operation, sums):
         for j in range(n):
             c = classes[j]
             for g in range(operation.vectors):
-                if op != FFM or g != c:  # else it has joined above
+                if op != FFM or g != c:  # otherwise `join_class` added it
                     for k in range(dim):
                         total[c, g, 0, k] += x[at[j], 2 * g * dim + k]
                         total[c, g, 1, k] += x[at[j], 2 * g * dim + dim + k]
@@ -193,7 +194,7 @@ def join(x, at, classes, operation, sums):
 
 @inlined
 def join_sample(packed, samples, s, operation, now, prior, forgetting, x, places, sums):
-    """All features of a sample join. MODIFIES: sums; and x, which is scratch."""
+    """Add all features of a sample. MODIFIES: sums; and x, which is scratch."""
     if is_plain(samples, s, forgetting):
         join(packed.weights, samples.rows[s], samples.classes, operation, sums)
     else:
@@ -217,7 +218,7 @@ def join_groups(operation, total, of_all):
 
 @inlined
 def into_block(operation, sums, of_all, s, z):
-    """z_0 at place s of a block. MODIFIES: z[:2] (unit, sample); and of_all, which is scratch."""
+    """z_0 of sample s of a block. MODIFIES: z[:2] (unit, sample); and of_all, which is scratch."""
     op, dim, total, inner = operation.op, operation.dim, sums.total, sums.inner
     if op == GROUP_FM:
         join_groups(operation, total, of_all)
@@ -242,7 +243,7 @@ def into_block(operation, sums, of_all, s, z):
 
 @inlined
 def combine(a, b, operation, to):
-    """The sums of the features in a and of those in b, as far as `into_block` needs them. MODIFIES: to."""
+    """The sums of the features in a and in b together, as far as `into_block` needs them. MODIFIES: to."""
     op, dim, exact = operation.op, operation.dim, operation.mode == EXACT
     for c in range(a.total.shape[0]):
         for g in range(a.total.shape[1]):
@@ -264,7 +265,7 @@ def meet_fields(x, total, inner, places, n, z):
 
     x is m, v, T, S and V of the shared features; total and inner are the candidates'. MODIFIES: z.
     """
-    s_v, m_v_t = total.reshape(-1, USUAL), inner.reshape(-1, USUAL)  # a line each
+    s_v, m_v_t = total.reshape(-1, USUAL), inner.reshape(-1, USUAL)  # one cache line each
     for s in range(n):
         soon, p = np.uint32(places[min(s + AHEAD, len(places) - 1)]), np.uint32(places[s])
         for i in range(2):
@@ -280,7 +281,7 @@ def meet_fields(x, total, inner, places, n, z):
 
 @kernel
 def meet_groups(x, total, places, n, z):
-    """As `meet_fields`, where the candidates' features are one group of their own: their sum joins those of the other groups.
+    """As `meet_fields`, where the candidates' features are one group of their own: adds their sum to those of the other groups.
     MODIFIES: z."""
     s_v = total.reshape(-1, USUAL)
     for s in range(n):
@@ -295,7 +296,7 @@ def meet_groups(x, total, places, n, z):
 
 @inlined
 def clear(sums):
-    """No features yet. MODIFIES: sums."""
+    """Reset to no features. MODIFIES: sums."""
     sums.total[:] = ZERO
     sums.inner[:] = ZERO
     sums.linear[:] = ZERO
@@ -303,14 +304,14 @@ def clear(sums):
 
 @inlined
 def prefetch_rows(weights, rows, s):
-    """Ask for the rows of a sample."""
+    """Prefetch the rows of a sample."""
     for j in range(rows.shape[1]):
         prefetch(weights, np.uint32(max(rows[s, j], 0)))
 
 
 @jit
 def sum_features(packed, samples, operation, now, prior, forgetting, places, sums):
-    """The sums of every sample's features, at its place. MODIFIES: sums, at these places."""
+    """The sums of every sample's features, at its index in `places`. MODIFIES: sums, at these indices."""
     slots = samples.rows.shape[1]
     x, at = np.empty((slots, packed.weights.shape[1]), np.float32), np.arange(slots).astype(np.int32)
     for s in range(len(places)):
@@ -323,8 +324,8 @@ def sum_features(packed, samples, operation, now, prior, forgetting, places, sum
 
 @jit
 def score_candidates(packed, shared, operation, own_operation, now, prior, forgetting, own, places, layers, shape, scores):
-    """CTR, its standard deviation, mean and variance of z_L of every candidate, from the features that all share, which are
-    one sample, and from the sums of its own.
+    """CTR, its standard deviation, mean and variance of z_L of every candidate, from the features that all share (one sample)
+    and from the sums of its own features.
 
     MODIFIES: scores (4, candidates).
     """

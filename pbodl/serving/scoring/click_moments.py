@@ -1,9 +1,9 @@
-"""What becomes of z_L: the CTR and its standard deviation.
+"""The CTR and its standard deviation, from the moments of z_L.
 
 The CTR is Φ(z) of an uncertain z ~ N(m, v). Its mean is Φ(h) with h = m/√(1+v); its variance is the probability that two
 independent noises both stay below z, less Φ(h)², an integral over their correlation, up to ρ = v/(1+v):
     ∫₀^ρ exp(-h²/(1+r))/(2π √(1-r²)) dr  =  1/π ∫ exp(-h²/(2-w²))/√(2-w²) dw,   w from 1/√(1+v) to 1
-in which nothing is subtracted, and nothing is singular: a few points of Gauss and Legendre do.
+which subtracts nothing and has no singularity: Gauss-Legendre quadrature needs only a few points.
 """
 
 import math
@@ -29,9 +29,9 @@ def click_moments(mean, variance, ctr, deviation):
         h[s] = abs(mean[s] / root)
         length[s] = variance[s] / (root * (1.0 + root))  # 1 - 1/root, without subtracting
     for i in range(len(POINTS)):
-        place, weight = (ONE + POINTS[i]) / TWO, WEIGHTS[i] / TWO
+        point, weight = (ONE + POINTS[i]) / TWO, WEIGHTS[i] / TWO
         for s in range(n):
-            w = ONE - place * length[s]
+            w = ONE - point * length[s]
             inverse = ONE / np.sqrt(TWO - w * w)
             total[s] += weight * inverse * density(SQRT_2 * h[s] * inverse)
     for s in range(n):

@@ -1,7 +1,7 @@
-"""Exploring: CTRs that give uncertain candidates a chance.
+"""Exploration: CTRs that give uncertain candidates a chance.
 
-Thompson sampling draws one z of each candidate from N(mean, variance), and gives Φ(z); an upper confidence bound gives
-Φ(mean + c √variance). Either is recalibrated as the CTR itself.
+Thompson sampling draws one z for each candidate from N(mean, variance), and returns Φ(z). An upper confidence bound returns
+Φ(mean + c √variance). Both are recalibrated like the CTR itself.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ _ANY = np.random.default_rng()
 
 
 def explored(scores: Scores, explore: str, kept: float, seed: int | None = None, c: float = 1.0) -> Scores:
-    """The scores with their CTRs explored; `kept` is the model's negative rate. A seed gives the same draws again."""
+    """The scores with explored CTRs; `kept` is the model's negative rate. The same seed gives the same draws."""
     if explore == "none":
         return scores
     deviation = np.sqrt(scores.variance)

@@ -1,7 +1,6 @@
-"""The rows of a served model, packed as `candidate_kernels` wants them, in memory that worker processes can share.
+"""The rows of a served model, packed for `candidate_kernels`, in memory that worker processes can share.
 
-A packed row holds all of a feature's weights: means and variances of each of its vectors, then mean and variance of the linear
-weight.
+A packed row holds all weights of a feature: means and variances of each vector, then mean and variance of the linear weight.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from pbodl.errors import InputError
 from pbodl.kernels.layers.interaction import FFM
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.serving.scoring.candidate_kernels import Packed
+from pbodl.serving.scoring.candidate_kernels import SERVED, Packed
 
 COLUMN = "weights"
 
@@ -36,12 +35,21 @@ class PackedLayout(NamedTuple):
         return 2 * (self.vectors * self.dim + self.linear)
 
 
+def check_served(model: DeepProbit) -> None:
+    """Raise InputError unless the kernels know the model's operation: they would read past its sums."""
+    if model.shape.op not in SERVED:
+        raise InputError(
+            f"a {model.kind!r} model has the embedding operation {model.shape.op}, which serving does not know; it knows "
+            f"{', '.join(SERVED.values())}. Teach it in pbodl/serving/scoring/candidate_kernels.py"
+        )
+
+
 def layout_of(model: DeepProbit) -> PackedLayout:
     return PackedLayout(len(model.schema.groups) if model.op == FFM else 1, model.spec.dim, model.spec.linear)
 
 
 def pack(table: Table, layout: PackedLayout) -> NDArray[np.float32]:
-    """A model's columns as packed rows."""
+    """Packed rows from a model's columns."""
     shape = (table.size, layout.vectors, layout.dim)
     both = np.stack([table.column("mean").reshape(shape), table.column("variance").reshape(shape)], axis=2)
     columns = [both.reshape(table.size, 2 * layout.vectors * layout.dim)]
@@ -51,7 +59,7 @@ def pack(table: Table, layout: PackedLayout) -> NDArray[np.float32]:
 
 
 def unpack(weights: NDArray[np.float32], layout: PackedLayout) -> State:
-    """The model's columns from packed rows."""
+    """A model's columns from packed rows."""
     size, width = len(weights), layout.vectors * layout.dim
     both = weights[:, : 2 * width].reshape(size, layout.vectors, 2, layout.dim)
     columns = {name: both[:, :, i].reshape(size, width) for i, name in enumerate(("mean", "variance"))}
@@ -61,7 +69,7 @@ def unpack(weights: NDArray[np.float32], layout: PackedLayout) -> State:
 
 
 class PackedTable(Table):
-    """A table of packed rows. Whoever serves it only reads; whoever follows a model changes it while nobody reads."""
+    """A table of packed rows. A predictor only reads it; a follower changes it while no predictor reads it."""
 
     def __init__(self, layout: PackedLayout) -> None:
         super().__init__({COLUMN: layout.width})
@@ -69,13 +77,13 @@ class PackedTable(Table):
 
     @classmethod
     def of(cls, model: DeepProbit) -> "PackedTable":
-        """A model's rows, copied."""
+        """A copy of a model's rows."""
         packed = cls(layout_of(model))
         packed.load_state(_packed_state(model.table, packed.layout))
         return packed
 
     def packed(self) -> Packed:
-        """The arrays, as the kernels take them."""
+        """The arrays for the kernels."""
         return Packed(self.column(COLUMN), self.last_seen)
 
     def copy(self) -> "PackedTable":
@@ -84,7 +92,7 @@ class PackedTable(Table):
         return twin
 
     def change(self, part: DeepProbit, rows: NDArray[np.int64]) -> None:
-        """Take the rows of `part`, which stand at the places `rows`; new ones at the end, in order."""
+        """Take over the rows of `part`, whose indices are `rows`; new rows come last, in order."""
         old_size, table = self.size, part.table
         fresh = rows >= old_size
         if len(rows) != table.size or (rows < 0).any() or not np.array_equal(rows[fresh], old_size + np.arange(fresh.sum())):
@@ -96,15 +104,8 @@ class PackedTable(Table):
         self.field[rows], self.last_seen[rows], self.count[rows] = table.field, table.last_seen, table.count
         self.evicted, self.expired = table.evicted, table.expired
 
-    def unpacked(self) -> Table:
-        """The rows as a model's own table holds them."""
-        columns = unpack(self.column(COLUMN), self.layout)
-        table = Table({name: array.shape[1] for name, array in columns.items()})
-        table.load_state({**{name: array for name, array in self.state().items() if name != COLUMN}, **columns})
-        return table
-
     def share(self, folder: str) -> dict[str, Any]:
-        """Move the arrays that are not there yet into files of a memory folder; returns what `attach` needs in another process."""
+        """Move the arrays into files of a memory folder, unless they are there; returns what another process passes to `attach`."""
         arrays = {}
         for name, array in self._arrays().items():
             shared = array if isinstance(array.base, np.memmap) else _mapped(folder, array)
@@ -114,11 +115,11 @@ class PackedTable(Table):
 
     @classmethod
     def attach(cls, told: Mapping[str, Any], mapped: dict[str, NDArray]) -> "PackedTable":
-        """The table that another process shares; `mapped` keeps the arrays that were mapped before, by file."""
+        """The table that another process shares; `mapped` holds the arrays mapped so far, by file."""
         table = cls(PackedLayout(*told["layout"]))
         for name, (path, dtype, shape) in told["arrays"].items():
             if path not in mapped:
-                # Copy on write: nobody writes, and if somebody did, it would not reach the others.
+                # Copy on write: should this process write, no other would see it.
                 mapped[path] = np.asarray(np.memmap(path, np.dtype(dtype), "c", shape=tuple(shape)))
             table._set_array(name, mapped[path])
         for path in mapped.keys() - {path for path, _, _ in told["arrays"].values()}:
@@ -144,10 +145,10 @@ def _packed_state(table: Table, layout: PackedLayout) -> State:
 
 
 def _mapped(folder: str, array: NDArray) -> NDArray:
-    """A copy of an array in a new file of the folder, which goes when the array does. A file of no bytes cannot be mapped."""
+    """A copy of an array in a new file of the folder, deleted with the array. The file is never empty: that could not be mapped."""
     file, path = tempfile.mkstemp(dir=folder)
     try:
-        if hasattr(os, "posix_fallocate"):  # not everywhere: an error here, where there is no room, instead of a signal later
+        if hasattr(os, "posix_fallocate"):  # without room, fail here instead of by a signal later; not on all systems
             os.posix_fallocate(file, 0, max(1, array.nbytes))
     except OSError:
         os.unlink(path)

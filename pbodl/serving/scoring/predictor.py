@@ -1,8 +1,8 @@
 """The predictor: one version of a model, ready to score the candidates of a request.
 
-What the candidates share is worked out once; each candidate's own features when a version first meets the ad; the dense layers for
-many candidates at once. The answers are those of `model.predict` on the expanded rows, whatever is remembered. Nothing that is seen
-from outside changes after it was made, so that any number of requests may use it while the next version is prepared beside it.
+It sums the features that the candidates share once per request, an ad's own features when the version first meets the ad, and runs
+the dense layers for many candidates at once. Its answers are those of `model.predict` on the expanded rows, cached or not. To its
+callers a predictor is immutable, so any number of requests may use it while the next version is prepared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +23,7 @@ from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.serving.follower import Version
 from pbodl.serving.scoring.candidate_kernels import EMPTY, Operation, Samples, Sums, room_for, score_candidates, sum_features
+from pbodl.serving.scoring.packed_rows import check_served
 from pbodl.serving.scoring.remembered_ads import CAPACITY, Remembered
 from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
 
@@ -30,7 +31,7 @@ F32 = np.float32
 
 
 class Scores(NamedTuple):
-    """Of each candidate: the CTR, recalibrated, and its standard deviation; the latent Gaussian behind both."""
+    """The recalibrated CTR of each candidate, its standard deviation, and the latent Gaussian behind both."""
 
     ctr: NDArray[np.float64]
     std: NDArray[np.float64]
@@ -39,7 +40,7 @@ class Scores(NamedTuple):
 
 
 class Predictor:
-    """Scores requests by one version of a model; any number of threads may ask.
+    """Scores requests with one version of a model; any number of threads may use it.
 
     >>> import pbodl
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])
@@ -51,6 +52,7 @@ class Predictor:
     """
 
     def __init__(self, version: Version) -> None:
+        check_served(version.model)
         model, layout = version.model, version.table.layout
         self.version = version
         self.schema = model.schema
@@ -60,7 +62,7 @@ class Predictor:
         self._operation = self._own_operation = Operation(model.shape.op, model.shape.mode, *about)
         self._own_class_of_field = self._class_of_field
         if self._own_are_a_group():
-            # To the other groups they are nothing but their sum.
+            # The other groups only need the sum of these features.
             self._own_operation = self._operation._replace(op=np.int64(SUM), classes=np.int64(1))
             self._own_class_of_field = np.zeros_like(self._class_of_field)
         self._packed = version.table.packed()
@@ -72,11 +74,11 @@ class Predictor:
 
     @classmethod
     def of(cls, model: Model) -> "Predictor":
-        """A predictor of a model as it is now."""
+        """A predictor for a model as it is now."""
         return cls(Version.of(model))
 
     def score(self, user: Mapping[str, Any], context: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> Scores:
-        """Score candidates for a user in a context; each gives its fields' values by name, and what is not given is missing."""
+        """Score candidates for a user in a context. Each maps field names to values; a field that is not given is missing."""
         names = [field.name for field in self.encoder.own]
         shared = {**user, **context}
         _refuse_unknown("the user and the context", shared, self.encoder.shared_names)
@@ -85,11 +87,11 @@ class Predictor:
         return self.score_encoded(self.encoder.encode_shared(shared), own)
 
     def score_encoded(self, shared: Encoded, own: Encoded) -> Scores:
-        """As `score`, for features that the encoder made."""
+        """As `score`, for encoded features."""
         n = len(own.keys)
         scores = np.empty((4, n))
         if n:
-            # The memory is for one thread at a time; whoever finds it taken, or has ads of another form, goes without.
+            # One thread at a time uses the cache; others, and requests with other kinds of features, do without it.
             if own.plain and n <= CAPACITY and self._lock.acquire(blocking=False):
                 try:
                     places, fresh = self._remembered.places(own.keys)
@@ -106,13 +108,13 @@ class Predictor:
         ctr, std, mean, variance = scores
         kept = self.version.model.negative_rate
         if kept != 1.0:
-            # The slope of the recalibration at the CTR carries its deviation over.
+            # Multiply the deviation by the slope of the recalibration at the CTR.
             std /= kept * (ctr + (1.0 - ctr) / kept) ** 2
             ctr = recalibrate(ctr, kept)
         return Scores(ctr, std, mean, variance)
 
     def recall(self, before: "Predictor") -> None:
-        """Work out the ads that another predictor was asked for, so that the first requests here need not; before any comes."""
+        """Cache the ads that another predictor was asked for, before the first request arrives here."""
         if before.schema == self.schema and len(self.encoder.own):
             keys = before._remembered.lately()[:CAPACITY]
             with self._lock:
@@ -120,13 +122,13 @@ class Predictor:
                 self._sum_own(self.encoder.from_keys(keys), places, self._remembered.sums)
 
     def _own_are_a_group(self) -> bool:
-        """Whether the kernel for FM between groups will do where the candidates' features are all of a group."""
+        """Whether all features of the candidates form one group of their own, so that `meet_groups` can score them."""
         own, shared = (self._class_of_field[fields].tolist() for fields in (self.encoder.own_fields, self.encoder.shared_fields))
         usual = self._operation.op == GROUP_FM and self._operation.mode == EXACT and self._operation.dim == USUAL
         return usual and len(set(own)) == 1 and own[0] not in shared
 
     def _sum_own(self, own: Encoded, places: NDArray[np.int32], sums: Sums) -> None:
-        """MODIFIES: sums, at these places."""
+        """MODIFIES: sums, at these indices."""
         model = self.version.model
         samples = self._samples(own, self._own_class_of_field)
         with wrapping():
@@ -143,7 +145,7 @@ class Predictor:
             )  # fmt: skip
 
     def _samples(self, encoded: Encoded, class_of_field: NDArray[np.int32]) -> Samples:
-        """The features, looked up."""
+        """The features, with their rows in the table."""
         keys = encoded.keys
         rows = self.version.table.find(keys.reshape(-1)).reshape(keys.shape)
         if encoded.filled is not None:
@@ -151,7 +153,7 @@ class Predictor:
         return Samples(rows, keys, self._values(encoded), encoded.fields, class_of_field[encoded.fields])
 
     def _values(self, encoded: Encoded) -> NDArray[np.float32]:
-        """The values, standardised where a field asks for it."""
+        """The values, standardised where a field requests it."""
         n, slots = encoded.keys.shape
         if not self._some_scaled or not self._scaled[encoded.fields].any():
             return encoded.values
@@ -171,7 +173,7 @@ def _refuse_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> No
 
 
 def _classes(model: DeepProbit) -> tuple[NDArray[np.int32], int]:
-    """The class of every field, and how many classes there are."""
+    """The class of every field, and the number of classes."""
     fields = len(model.schema.fields)
     if model.shape.op in (FFM, GROUP_FM):
         return model.schema.group_codes, len(model.schema.groups)

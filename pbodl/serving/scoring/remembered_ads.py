@@ -1,8 +1,8 @@
-"""Ads that were met before: what their features come to, remembered for as long as a version of the model is served.
+"""A cache of ads: the sums of their features, kept while a version of the model is served.
 
-An ad's own features are the same in every request, so their sums are worked out when a version first meets the ad, and looked up by
-the features' keys from then on; all keys are compared. Memory is bounded: when it is full, everything is forgotten. Sums are of one
-version, but the next one can be told beforehand of the ads that this one was asked for.
+An ad's own features are the same in every request. So their sums are computed when a version first meets the ad, and then looked up
+by the features' keys; all keys are compared. Memory is bounded: a full cache is cleared. Sums belong to one version, but the next
+version can compute those of this version's ads before its first request.
 """
 
 import numpy as np
@@ -18,13 +18,13 @@ ODD = np.uint64(0x9E3779B97F4A7C15)
 
 @jit
 def _recall(slots, known, asked, size, keys, places, fresh):
-    """The place of every sample's keys in `known`; new ones take the next places, and are listed in `fresh`.
+    """Find the index of every sample's keys in `known`; append new keys, and list their samples in `fresh`.
 
-    Returns how many places are taken then, and how many are new; (-1, 0) if there is no room.
+    Returns how many entries there are now, and how many of them are new; (-1, 0) if there is no room.
     MODIFIES: slots, known, asked, places, fresh.
     """
     mask, new, n = np.uint64(len(slots) - 1), 0, len(keys)
-    # In three rounds: what a round looks for was asked for by the one before it, and has arrived.
+    # In three rounds: each round prefetches the memory that the next one reads.
     for s in range(n):
         mixed = np.uint64(0)
         for j in range(keys.shape[1]):
@@ -67,7 +67,7 @@ class Remembered:
         self._slots = np.zeros(2 << (capacity - 1).bit_length(), np.int32)
 
     def places(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Where the ads' sums stand, and which of the ads are new: theirs are to be worked out. No more ads than the capacity."""
+        """The index of each ad's sums, and which ads are new: the caller computes their sums. At most `capacity` ads."""
         places, fresh = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
         with wrapping():
             size, new = _recall(self._slots, self._keys, self._asked, self.size, keys, places, fresh)
@@ -78,22 +78,22 @@ class Remembered:
         return places, fresh[:new]
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Clear the cache."""
         self._slots[:] = 0
         self._asked[:] = False
         self.size = 0
 
     def told(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """Make places for ads, all of them different, before anybody asked for them; begins anew."""
+        """Clear the cache, and add ads, all different, before a request asks for them; returns their indices."""
         self.forget()
         places, _ = self.places(keys)
         self._asked[:] = False
         return places
 
     def lately(self) -> NDArray[np.uint64]:
-        """The keys of the ads here; if they are many, of those that were asked for.
+        """The keys of the cached ads; if there are many, of those that requests asked for.
 
-        Whoever asks meanwhile may write: what is read then may be keys of no ad, which nobody will ask for.
+        A request may write at the same time. What is read then may be the keys of no ad; no request will ask for them.
         """
         size = self.size
         keys = self._keys[:size]

@@ -9,6 +9,8 @@ import pbodl
 from pbodl.errors import InputError
 from pbodl.models import adaptation
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.serving.follower import Version
+from pbodl.serving.scoring.candidate_kernels import SERVED
 from pbodl.serving.scoring.predictor import Predictor, Scores
 
 DAY = 86400.0
@@ -166,3 +168,19 @@ def test_unknown_fields_and_other_models_are_refused():
         predictor.score({}, {}, [{"ad": 1}, {"prise": 1}])
     with pytest.raises(InputError, match="cannot be served"):
         Predictor.of(pbodl.AdPredictor(SCHEMA))
+
+
+def test_an_operation_that_serving_does_not_know_is_refused():
+    # Its kernels would take it for one without inner sums, and score nonsense.
+    model = trained()
+    version = Version.of(model)
+    model.shape = version.model.shape = model.shape._replace(op=np.int64(max(SERVED) + 1))
+    for build in (lambda: Predictor.of(model), lambda: Predictor(version)):
+        with pytest.raises(InputError, match=r"the embedding operation 5, which serving does not know; it knows concat, sum, FM"):
+            build()
+
+
+def test_every_operation_of_the_network_is_served():
+    ops = {pbodl.DeepProbit(SCHEMA).shape.op, pbodl.SparseMLP(SCHEMA).shape.op, pbodl.FFMMLP(SCHEMA).shape.op}
+    ops |= {pbodl.FMMLP(SCHEMA, pairs=pairs).shape.op for pairs in ("fields", "groups")}
+    assert ops == set(SERVED)
