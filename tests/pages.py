@@ -179,7 +179,7 @@ class Reader:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
         )  # fmt: skip
         output = self._without_ports(done.stdout)
-        expected = 2 if shown and shown[0].startswith("error:") else 0
+        expected = 2 if any(line.startswith("error:") for line in shown) else 0
         assert done.returncode == expected, f"{where}: `{command}` exits with {done.returncode}:\n{output}"
         if shown:
             self._compare(shown, told(output), f"{where}: `{command}`")

@@ -11,8 +11,13 @@ import pytest
 from docs.generate import columns, undocumented
 from tests.pages import ROOT, Reader, agree, blocks, matches, sessions
 
-GUIDE = [ROOT / "README.md"]
-MARKDOWN = [*GUIDE]
+GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+MARKDOWN = [
+    *GUIDE,
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+    ROOT / "docs" / "lab" / "online.md",
+    ROOT / "docs" / "lab" / "serving.md",
+]
 LONGEST = 140
 LONGEST_README = 120  # lines
 
