@@ -109,9 +109,9 @@ def learner(setting: str, schema: pbodl.Schema, seed: int) -> tuple[Learn, Calla
     if kind in ("threads", "turns"):
         learn_with_threads(model, int(amount), extras.get("merge", "shared"), burn_in, in_turns=kind == "turns")
     elif kind == "ep":
-        model.kernel = EP(int(amount))
+        model.learn_with(EP(int(amount)))
     elif kind == "passes":
-        model.kernel = Passes(int(amount), paper="paper" in extras)
+        model.learn_with(Passes(int(amount), paper="paper" in extras))
     elif kind != "sequential":
         raise SystemExit(f"unknown setting {setting!r}; see python -m benchmarks.parallel --help")
     return model.learn, lambda: model

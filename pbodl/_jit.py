@@ -34,8 +34,8 @@ KERNEL: dict[str, Any] = {"noalias": True, "_nrt": False}
 
 # Compiled code calls code of its own layer and of those before it, so it is stale only when one of these was edited.
 LAYERS = (
-    "_jit", "gaussian", "kernels", "data", "models", "publishing", "baselines", "training", "parallel", "streaming", "serving",
-    "experiments",
+    "_jit", "mixing", "gaussian", "kernels", "data", "models", "publishing", "baselines", "training", "parallel", "streaming",
+    "serving", "experiments",
 )  # fmt: skip
 
 

@@ -62,7 +62,6 @@ TESTED_IN = {
     "data/scan/containers.py": "serving/scoring/test_body_scan.py",
     "data/synthetic/world.py": "data/synthetic/test_synthetic_log.py",
     "data/synthetic/world_columns.py": "data/synthetic/test_synthetic_log.py",
-    "data/table/spread.py": "data/table/test_feature_table.py",
     "experiments/ab/ab_report.py": "experiments/ab/test_ab_experiment.py",
     "experiments/ab/ab_summary.py": "experiments/ab/test_ab_experiment.py",
     "experiments/ab/ad_features.py": "experiments/ab/test_ad_world.py",

@@ -12,7 +12,6 @@ The tails are exact: River's AdPredictor, otherwise the same step by step, holds
 """
 
 import math
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -20,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit
-from pbodl.baselines.online_baseline import Labels, LinearBaseline
-from pbodl.baselines.parameter_checks import check_number
+from pbodl.baselines.online_baseline import LinearBaseline
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
-from pbodl.kernels.adf import decay
-from pbodl.kernels.layers.embedding import Features
-from pbodl.kernels.normal import cdf, density_over_cdf
+from pbodl.kernels.adf import decay, tempered
+from pbodl.kernels.arguments import Features, LabelledSamples
+from pbodl.kernels.normal import cdf, corrections
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Prediction, State
+from pbodl.models.parameter_checks import check_number
 
 MEAN, VARIANCE, LAST_SEEN = 0, 1, 2
 
@@ -74,16 +73,16 @@ def forgotten(m, v, elapsed, dynamics):
 def learned(m, v, x, dm, h, power, dynamics):
     """A weight after a sample to the given power: m' = m + v dm, v' = v - v² h for power 1; then ε of it is forgotten."""
     g = x * x * v * h
-    c = 1.0 if power == 1.0 else 1.0 / (1.0 + (power - 1.0) * g)
+    c = tempered(g, power)
     m, v = m + power * x * v * dm * c, v * (1.0 - g) * c
     return decay(m, v, dynamics.prior_variance, dynamics.kept, True) if dynamics.kept < 1.0 else (m, v)
 
 
 @jit
-def learn_batch(weights, last_seen, count, bias, features, labels, dynamics, ctr):
+def learn_batch(weights, last_seen, count, bias, samples, dynamics, ctr):
     """Learn samples one after the other. MODIFIES: weights, last_seen, count, bias; ctr, the probabilities made before."""
+    features, clicks, powers, clock = samples
     indptr, rows, values = features.indptr, features.rows, features.values
-    clicks, powers, clock = labels.clicks, labels.powers, labels.clock
     noise, half_life = dynamics.noise, dynamics.half_life
     bias_m, bias_v = bias[MEAN], bias[VARIANCE]
     for sample in range(len(clicks)):
@@ -105,8 +104,8 @@ def learn_batch(weights, last_seen, count, bias, features, labels, dynamics, ctr
         ctr[sample] = cdf(m / deviation)
         sign = 1.0 if clicks[sample] > 0 else -1.0
         t = sign * m / deviation
-        pull = density_over_cdf(t)
-        dm, h = sign * pull / deviation, min(max(pull * (pull + t), 0.0), 1.0) / total
+        pull, shrink = corrections(t)
+        dm, h = sign * pull / deviation, shrink / total
         bias_m, bias_v = learned(bias_m, bias_v, 1.0, dm, h, power, dynamics)
         for j in range(first, last):
             r, x = rows[j], np.float64(values[j])
@@ -176,17 +175,13 @@ class AdPredictor(LinearBaseline):
     kind = "adpredictor"
     Spec = AdPredictorSpec
     numbers: ClassVar[tuple[str, str]] = ("mean", "variance")
+    bias_numbers: ClassVar[tuple[str, ...]] = ("mean", "variance", "last_seen")
     spec: AdPredictorSpec
 
     def __init__(
-        self,
-        schema: Schema,
-        prior_variance: float = 0.02,
-        beta: float = 1.0,
-        epsilon: float = 0.0,
-        half_life: str | None = None,
+        self, schema: Schema, prior_variance: float = 0.02, beta: float = 1.0, epsilon: float = 0.0, half_life: str | None = None,
         negative_rate: float = 1.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._start(schema, AdPredictorSpec(prior_variance, beta, epsilon, half_life, negative_rate))
 
     def _start(self, schema: Schema, spec: AdPredictorSpec) -> None:
@@ -200,12 +195,10 @@ class AdPredictor(LinearBaseline):
     def _initialise(self, old_size: int) -> None:
         self.pairs()[old_size:] = (0.0, self.spec.prior_variance)
 
-    def _learn_samples(self, features: Features, labels: Labels) -> NDArray[np.float64]:
-        ctr = np.empty(len(labels.clicks))
+    def _learn_samples(self, samples: LabelledSamples, ctr: NDArray[np.float64]) -> None:
         if not self.rows_learned:
-            self.bias[LAST_SEEN] = labels.clock[0]
-        learn_batch(self.pairs(), self.table.last_seen, self.table.count, self.bias, features, labels, self.dynamics, ctr)
-        return ctr
+            self.bias[LAST_SEEN] = samples.clock[0]
+        learn_batch(self.pairs(), self.table.last_seen, self.table.count, self.bias, samples, self.dynamics, ctr)
 
     def _predict_samples(self, features: Features) -> Prediction:
         n = len(features.indptr) - 1
@@ -216,10 +209,3 @@ class AdPredictor(LinearBaseline):
 
     def prior_variances(self) -> State:
         return {"weight.variance": np.full((len(self.schema.fields), 1), self.spec.prior_variance)}
-
-    def _own_state(self) -> State:
-        names = ("bias.mean", "bias.variance", "bias.last_seen")
-        return {name: self.bias[i : i + 1].copy() for i, name in enumerate(names)}
-
-    def _load_own(self, state: Mapping[str, NDArray]) -> None:
-        self.bias = np.concatenate([state["bias.mean"], state["bias.variance"], state["bias.last_seen"]])

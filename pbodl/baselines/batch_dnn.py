@@ -17,10 +17,11 @@ from pbodl._jit import jit
 from pbodl.baselines.batch_model import BatchModel, BatchSpec
 from pbodl.baselines.batch_training import Dense, Floats, Forward
 from pbodl.baselines.buffer import SampleHistory
-from pbodl.baselines.parameter_checks import check_choice, checked_layers
+from pbodl.data.hashing import wrapping
 from pbodl.data.schema import Schema
 from pbodl.kernels.layers.embedding import standard_draws
 from pbodl.kernels.normal import ZERO
+from pbodl.models.parameter_checks import check_choice, checked_layers
 
 SAMPLES = 4096  # that the kernels take at a time
 
@@ -33,7 +34,7 @@ class BatchDNNSpec(BatchSpec, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        msgspec.structs.force_setattr(self, "hidden", checked_layers(self.hidden))
+        msgspec.structs.force_setattr(self, "hidden", checked_layers(self.hidden, least=1))
         check_choice("embedding", self.embedding, ("concat", "sum"))
 
 
@@ -121,22 +122,11 @@ class BatchDNN(BatchModel):
     spec: BatchDNNSpec
 
     def __init__(
-        self,
-        schema: Schema,
-        dim: int = 16,
-        hidden: Iterable[int] = (64, 32),
-        embedding: str = "concat",
-        window: str | None = "2M rows",
-        retrain_every: str | None = None,
-        optimizer: str = "adagrad",
-        learning_rate: float | None = None,
-        batch_size: int = 512,
-        max_epochs: int = 5,
-        l2: float = 0.001,
-        initial_spread: float = 0.03,
-        negative_rate: float = 1.0,
-        seed: int = 0,
-    ) -> None:
+        self, schema: Schema, dim: int = 16, hidden: Iterable[int] = (64, 32), embedding: str = "concat",
+        window: str | None = "2M rows", retrain_every: str | None = None, optimizer: str = "adagrad",
+        learning_rate: float | None = None, batch_size: int = 512, max_epochs: int = 5, l2: float = 0.001,
+        initial_spread: float = 0.03, negative_rate: float = 1.0, seed: int = 0,
+    ) -> None:  # fmt: skip
         spec = BatchDNNSpec(
             dim=dim, hidden=hidden, embedding=embedding, window=window, retrain_every=retrain_every, optimizer=optimizer,  # type: ignore[arg-type]
             learning_rate=learning_rate, batch_size=batch_size, max_epochs=max_epochs, l2=l2,
@@ -155,7 +145,7 @@ class BatchDNN(BatchModel):
         """Weights drawn with variance 2/in, which keeps the size of values through ReLU layers; biases at zero."""
         dense = {}
         for layer, (n_in, n_out) in enumerate(zip(self._sizes()[:-1], self._sizes()[1:], strict=True)):
-            with np.errstate(over="ignore"):
+            with wrapping():
                 draws = standard_draws(np.uint64(self.spec.seed), np.uint64(layer), n_in * n_out)
             dense[f"dense.{layer}.weight"] = draws.reshape(n_in, n_out) * np.float32(np.sqrt(2.0 / n_in))
             dense[f"dense.{layer}.bias"] = np.zeros(n_out, np.float32)

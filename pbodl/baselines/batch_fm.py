@@ -96,20 +96,10 @@ class BatchFM(BatchModel):
     Spec = BatchFMSpec
 
     def __init__(
-        self,
-        schema: Schema,
-        dim: int = 16,
-        window: str | None = "2M rows",
-        retrain_every: str | None = None,
-        optimizer: str = "adagrad",
-        learning_rate: float | None = None,
-        batch_size: int = 512,
-        max_epochs: int = 5,
-        l2: float = 0.001,
-        initial_spread: float = 0.01,
-        negative_rate: float = 1.0,
-        seed: int = 0,
-    ) -> None:
+        self, schema: Schema, dim: int = 16, window: str | None = "2M rows", retrain_every: str | None = None,
+        optimizer: str = "adagrad", learning_rate: float | None = None, batch_size: int = 512, max_epochs: int = 5,
+        l2: float = 0.001, initial_spread: float = 0.01, negative_rate: float = 1.0, seed: int = 0,
+    ) -> None:  # fmt: skip
         spec = BatchFMSpec(
             dim=dim, window=window, retrain_every=retrain_every, optimizer=optimizer, learning_rate=learning_rate,
             batch_size=batch_size, max_epochs=max_epochs, l2=l2, initial_spread=initial_spread,

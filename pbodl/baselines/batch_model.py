@@ -15,16 +15,17 @@ from pbodl._jit import jit
 from pbodl.baselines.batch_training import OPTIMIZERS, Dense, FittingRun, Floats, Forward, Recipe, require_jax, train, training_part
 from pbodl.baselines.buffer import Buffer, SampleHistory, check_columns
 from pbodl.baselines.minibatch import MinibatchLayout
-from pbodl.baselines.parameter_checks import check_choice, check_number, check_whole
 from pbodl.data.batch import Batch
+from pbodl.data.hashing import wrapping
 from pbodl.data.running_scale import RunningScale
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
 from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
 from pbodl.kernels.layers.embedding import standard_draw
-from pbodl.models.clock import Duration, parse_duration
+from pbodl.models.clock import Duration, clock_of_samples, parse_duration
 from pbodl.models.contract import Model, Prediction, State, check_state
+from pbodl.models.parameter_checks import check_choice, check_number, check_whole
 
 
 class BatchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,7 +127,7 @@ class BatchModel(Model):
         known[history.rows[: history.indptr[training_part(n)]]] = True
         weights = np.zeros((self.table.size, self._width()), np.float32)
         spec = self.spec
-        with np.errstate(over="ignore"):
+        with wrapping():
             draw_weights(self.table.keys, known, np.uint64(spec.seed), np.float32(spec.initial_spread), spec.dim, weights)
         layout = MinibatchLayout(history, self.table.field, len(self.schema.fields), spec.batch_size)
         run = FittingRun(self._forward(layout.slot_fields), weights, self._initial_dense(), layout, spec.recipe())
@@ -139,7 +140,7 @@ class BatchModel(Model):
     def _learn(self, batch: Batch) -> NDArray[np.float64]:
         require_jax()
         values = self.scale.learn(batch)
-        clock = self._clock(batch)
+        clock = clock_of_samples(self, batch, counts_rows=self.schema.time is None)
         ctr = np.empty(len(batch))
         moments = self._fit_moments(clock)
         start = 0
@@ -175,11 +176,6 @@ class BatchModel(Model):
         logits = self._logits(self.table.column("weights"), self.dense, samples)
         return Prediction(_sigmoid(logits), logits, np.zeros(len(batch)))
 
-    def _clock(self, batch: Batch) -> NDArray[np.float64]:
-        """The model's clock at each sample; it never goes back."""
-        times = self.rows_learned + 1.0 + np.arange(len(batch)) if self.schema.time is None else batch.times
-        return np.maximum.accumulate(np.maximum(times, self.clock) if self.rows_learned else times)
-
     def _fit_moments(self, clock: NDArray[np.float64]) -> list[int]:
         """The samples before which to fit: the first of a period; in rows, the one after a full period (it may be yet to come)."""
         if self._period is None:
@@ -203,9 +199,7 @@ class BatchModel(Model):
         return state | {"clock": np.array([self.clock]), "counters": counters, "scale.moments": self.scale.moments.copy()}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        check_state(state, {name: (a.dtype, _free_rows(name, a.shape)) for name, a in self.state().items()})
-        if (state["embedding.field"] >= len(self.schema.fields)).any():
-            raise InputError("the state's 'embedding.field' names fields that the schema does not have; it is damaged")
+        check_state(self, state, rows=("embedding.", "buffer."))
         buffer = {name.removeprefix("buffer."): array for name, array in state.items() if name.startswith("buffer.")}
         check_columns(buffer, len(state["embedding.keys"]))
         self.table.load_state({name.removeprefix("embedding."): a for name, a in state.items() if name.startswith("embedding.")})
@@ -225,10 +219,6 @@ def _span(schema: Schema, text: str | None, what: str) -> Duration | None:
     if span.in_rows and span.amount < 1:
         raise InputError(f"{what} is {text!r}; it must be at least one row")
     return span
-
-
-def _free_rows(name: str, shape: tuple[int, ...]) -> tuple[int | None, ...]:
-    return (None, *shape[1:]) if shape and name.startswith(("embedding.", "buffer.")) else shape
 
 
 def _sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:

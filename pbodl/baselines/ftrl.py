@@ -8,7 +8,6 @@ The bias is a coordinate whose feature is always there. An example's weight mult
 """
 
 import math
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -16,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit
-from pbodl.baselines.online_baseline import Labels, LinearBaseline
-from pbodl.baselines.parameter_checks import check_number
+from pbodl.baselines.online_baseline import LinearBaseline
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
-from pbodl.kernels.layers.embedding import Features
-from pbodl.kernels.network import most_features
-from pbodl.models.contract import Prediction, State
+from pbodl.kernels.arguments import Features, LabelledSamples, most_features
+from pbodl.models.contract import Prediction
+from pbodl.models.parameter_checks import check_number
 
 Z, N = 0, 1
 
@@ -67,12 +65,12 @@ def sigmoid(logit):
 
 
 @jit
-def learn_batch(pairs, last_seen, count, bias, features, labels, rates, ctr):
+def learn_batch(pairs, last_seen, count, bias, samples, rates, ctr):
     """Learn samples one after the other. MODIFIES: pairs, last_seen, count, bias; ctr, the probabilities made before."""
+    features, clicks, powers, clock = samples
     indptr, rows, values = features.indptr, features.rows, features.values
-    clicks, powers, clock = labels.clicks, labels.powers, labels.clock
     inverse_alpha = 1.0 / rates.alpha
-    # Coordinates are gathered first, so that the roots and quotients of a sample become vector instructions. Place 0 is the bias.
+    # Coordinates are gathered first, so that the roots and quotients of a sample become vector instructions. Index 0 is the bias.
     most = most_features(indptr) + 1
     z, n, x = np.empty(most), np.empty(most), np.ones(most)
     w, root = np.empty(most), np.empty(most)
@@ -105,7 +103,7 @@ def learn_batch(pairs, last_seen, count, bias, features, labels, rates, ctr):
 
 @jit
 def predict_batch(pairs, bias, features, rates, logits, ctr):
-    """MODIFIES: logits, ctr."""
+    """The logit and the probability of each sample. MODIFIES: logits, ctr."""
     indptr, rows, values = features.indptr, features.rows, features.values
     for sample in range(len(logits)):
         logit = weight(bias[Z], math.sqrt(bias[N]), rates)
@@ -147,16 +145,11 @@ class FTRLProximal(LinearBaseline):
     kind = "ftrl"
     Spec = FTRLSpec
     numbers: ClassVar[tuple[str, str]] = ("z", "n")
+    bias_numbers: ClassVar[tuple[str, ...]] = numbers
     spec: FTRLSpec
 
     def __init__(
-        self,
-        schema: Schema,
-        alpha: float = 0.1,
-        beta: float = 1.0,
-        l1: float = 0.0,
-        l2: float = 1.0,
-        negative_rate: float = 1.0,
+        self, schema: Schema, alpha: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 1.0, negative_rate: float = 1.0
     ) -> None:
         self._start(schema, FTRLSpec(alpha, beta, l1, l2, negative_rate))
 
@@ -168,10 +161,8 @@ class FTRLProximal(LinearBaseline):
     def _initialise(self, old_size: int) -> None:
         self.pairs()[old_size:] = 0.0
 
-    def _learn_samples(self, features: Features, labels: Labels) -> NDArray[np.float64]:
-        ctr = np.empty(len(labels.clicks))
-        learn_batch(self.pairs(), self.table.last_seen, self.table.count, self.bias, features, labels, self.rates, ctr)
-        return ctr
+    def _learn_samples(self, samples: LabelledSamples, ctr: NDArray[np.float64]) -> None:
+        learn_batch(self.pairs(), self.table.last_seen, self.table.count, self.bias, samples, self.rates, ctr)
 
     def _predict_samples(self, features: Features) -> Prediction:
         n = len(features.indptr) - 1
@@ -187,9 +178,3 @@ class FTRLProximal(LinearBaseline):
     def metrics(self) -> dict[str, int]:
         zero = int((np.abs(self.pairs()[:, Z]) <= self.spec.l1).sum())
         return {**super().metrics(), "zero_weights": zero}
-
-    def _own_state(self) -> State:
-        return {"bias.z": self.bias[Z : Z + 1].copy(), "bias.n": self.bias[N : N + 1].copy()}
-
-    def _load_own(self, state: Mapping[str, NDArray]) -> None:
-        self.bias = np.concatenate([state["bias.z"], state["bias.n"]])

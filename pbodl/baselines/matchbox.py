@@ -21,6 +21,7 @@ Dynamics: variances grow by `drift` per time step, worked out when a feature is 
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -39,14 +40,15 @@ from pbodl.baselines.matchbox_messages import (
     learn_batch,
     predict_batch,
 )
-from pbodl.baselines.online_baseline import Labels, OnlineBaseline
-from pbodl.baselines.parameter_checks import check_number, check_whole
+from pbodl.baselines.online_baseline import OnlineBaseline
+from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
-from pbodl.kernels.layers.embedding import Features
+from pbodl.kernels.arguments import Features, LabelledSamples
 from pbodl.models.clock import parse_duration
 from pbodl.models.contract import Prediction, State
+from pbodl.models.parameter_checks import check_number, check_whole
 
 F32 = np.float32
 COLUMNS = ("mean", "variance", "bias_mean", "bias_variance")
@@ -116,22 +118,14 @@ class MatchBox(OnlineBaseline):
 
     kind = "matchbox"
     Spec = MatchBoxSpec
+    bias_numbers: ClassVar[tuple[str, ...]] = ("mean", "variance", "last_seen")
     spec: MatchBoxSpec
 
     def __init__(
-        self,
-        schema: Schema,
-        dim: int = 16,
-        prior_variance: float = 0.02,
-        bias_variance: float = 0.02,
-        beta: float = 1.0,
-        initial_spread: float = 0.03,
-        rounds: int = 5,
-        drift: float = 0.0,
-        time_step: str = "1d",
-        negative_rate: float = 1.0,
+        self, schema: Schema, dim: int = 16, prior_variance: float = 0.02, bias_variance: float = 0.02, beta: float = 1.0,
+        initial_spread: float = 0.03, rounds: int = 5, drift: float = 0.0, time_step: str = "1d", negative_rate: float = 1.0,
         seed: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         spec = MatchBoxSpec(dim, prior_variance, bias_variance, beta, initial_spread, rounds, drift, time_step, negative_rate, seed)
         self._start(schema, spec)
 
@@ -162,20 +156,18 @@ class MatchBox(OnlineBaseline):
         return Traits(mean, variance, bias_mean, bias_variance, table.last_seen, table.count)
 
     def _initialise(self, old_size: int) -> None:
-        with np.errstate(over="ignore"):
+        with wrapping():
             initialise_traits(self.traits(), self.table.keys[old_size:], old_size, self.settings)
 
-    def _learn_samples(self, features: Features, labels: Labels) -> NDArray[np.float64]:
-        ctr = np.empty(len(labels.clicks))
+    def _learn_samples(self, samples: LabelledSamples, ctr: NDArray[np.float64]) -> None:
         if not self.rows_learned:
-            self.bias[LAST_SEEN] = labels.clock[0]
-        learn_batch(self.traits(), self.bias, features, labels, self.settings, ctr, self.counters)
-        return ctr
+            self.bias[LAST_SEEN] = samples.clock[0]
+        learn_batch(self.traits(), self.bias, samples, self.settings, ctr, self.counters)
 
     def _predict_samples(self, features: Features) -> Prediction:
         n = len(features.indptr) - 1
         mean, variance, ctr = np.empty(n), np.empty(n), np.empty(n)
-        with np.errstate(over="ignore"):
+        with wrapping():
             predict_batch(self.traits(), self.bias, features, self.clock, self.settings, mean, variance)
         click_probabilities(mean, variance, self.settings.noise, ctr)
         return Prediction(ctr, mean / self.spec.beta, variance / self.spec.beta**2)
@@ -190,10 +182,8 @@ class MatchBox(OnlineBaseline):
         return {**super().metrics(), "rounds": rounds, "rejected": rejected}
 
     def _own_state(self) -> State:
-        names = ("bias.mean", "bias.variance", "bias.last_seen")
-        state = {name: self.bias[i : i + 1].copy() for i, name in enumerate(names)}
-        return state | {"messages": self.counters.copy()}
+        return super()._own_state() | {"messages": self.counters.copy()}
 
     def _load_own(self, state: Mapping[str, NDArray]) -> None:
-        self.bias = np.concatenate([state["bias.mean"], state["bias.variance"], state["bias.last_seen"]])
+        super()._load_own(state)
         self.counters = np.array(state["messages"])

@@ -9,15 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import inlined, jit
+from pbodl.kernels.guards import SMALLEST, guarded, in_bounds
 from pbodl.kernels.layers.embedding import standard_draw
-from pbodl.kernels.normal import ONE, ZERO, cdf, density_over_cdf
+from pbodl.kernels.normal import ONE, ZERO, cdf, corrections
 
 USER, AD = 0, 1
 MEAN, VARIANCE, LAST_SEEN = 0, 1, 2  # of the bias that is always active
 ROUNDS, REJECTED = 0, 1  # counters
 SETTLED = np.float32(0.01)  # of a trait's deviation: a smaller step of its mean ends the loop
-SMALLEST = np.float32(1e-30)
-LARGEST = np.float32(1e6)
 
 
 class Traits(NamedTuple):
@@ -193,8 +192,7 @@ def product_backward(shrink, pull, total, power, w):
 def term(m, v, x, dm, h):
     """A term's new mean and variance, and 1 if the guard kept the old ones (both), else 0."""
     step, loss = x * v * dm, x * x * v * v * h
-    good = (v - loss > SMALLEST) & (v - loss < LARGEST) & (abs(m + step) < LARGEST)
-    return m + (step if good else ZERO), v - (loss if good else ZERO), (ZERO if good else ONE)
+    return guarded(m, v, step, loss, in_bounds(m + step, v - loss))
 
 
 @inlined
@@ -227,18 +225,19 @@ def sums_backward(traits, features, sample, now, settings, dm_b, h_b, w):
 
 
 @jit
-def learn_batch(traits, bias, features, labels, settings, ctr, counters):
+def learn_batch(traits, bias, samples, settings, ctr, counters):
     """Learn samples one after the other. MODIFIES: traits, bias, counters; ctr, the probabilities made before."""
+    features, clicks, powers, clock = samples
     w = make_scratch(traits.mean.shape[1])
-    for sample in range(len(labels.clicks)):
-        now, power = labels.clock[sample], np.float64(labels.powers[sample])
+    for sample in range(len(clicks)):
+        now, power = clock[sample], np.float64(powers[sample])
         if settings.drift > 0.0:
             drift_rows(traits, features, sample, now, settings.drift)
             bias[VARIANCE] += settings.drift * (now - bias[LAST_SEEN])
             bias[LAST_SEEN] = now
         m_b, v_b = sums_forward(traits, features, sample, settings, w)
         m_b, v_b = m_b + bias[MEAN], v_b + bias[VARIANCE]
-        sign = 1.0 if labels.clicks[sample] > 0 else -1.0
+        sign = 1.0 if clicks[sample] > 0 else -1.0
         total, pull, shrink = 1.0, 0.0, 0.0
         for turn in range(settings.rounds):
             m_z, v_z = product_forward(w)
@@ -247,8 +246,8 @@ def learn_batch(traits, bias, features, labels, settings, ctr, counters):
             t = sign * (m_b + m_z) / deviation
             if turn == 0:
                 ctr[sample] = cdf(sign * t)
-            v_of_t = density_over_cdf(t)
-            shrink, pull = min(max(v_of_t * (v_of_t + t), 0.0), 1.0), sign * v_of_t * deviation
+            v_of_t, shrink = corrections(t)
+            pull = sign * v_of_t * deviation
             step = product_backward(np.float32(shrink), np.float32(pull), np.float32(total), np.float32(power), w)
             counters[ROUNDS] += 1
             if step < SETTLED:

@@ -6,7 +6,7 @@ comparison, and see every feature.
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,16 @@ from pbodl.data.batch import Batch
 from pbodl.data.running_scale import RunningScale
 from pbodl.data.schema import Schema
 from pbodl.data.table.feature_table import Table
-from pbodl.errors import InputError
-from pbodl.kernels.layers.embedding import Features
+from pbodl.kernels.arguments import Features, LabelledSamples
+from pbodl.models.clock import clock_of_samples
 from pbodl.models.contract import Model, Prediction, State, check_state
 
 
-class Labels(NamedTuple):
-    """What is known of a batch's samples beside their features."""
-
-    clicks: NDArray[np.float32]
-    powers: NDArray[np.float32]  # the examples' weights
-    clock: NDArray[np.float64]
-
-
 class OnlineBaseline(Model):
-    """A model of rows in a table that learns sample by sample."""
+    """A model of rows in a table that learns sample by sample, with a bias that is always active."""
+
+    bias_numbers: ClassVar[tuple[str, ...]]  # the names of the bias's numbers, as the state has them
+    bias: NDArray[np.float64]
 
     def _build(self, schema: Schema, spec: Any, counts_rows: bool, columns: dict[str, int]) -> None:
         Model.__init__(self, schema, spec)
@@ -53,8 +48,8 @@ class OnlineBaseline(Model):
         """Fill the columns of the rows from `old_size` on."""
 
     @abstractmethod
-    def _learn_samples(self, features: Features, labels: Labels) -> NDArray[np.float64]:
-        """Learn samples in order; the probabilities made before each."""
+    def _learn_samples(self, samples: LabelledSamples, ctr: NDArray[np.float64]) -> None:
+        """Learn samples in order. MODIFIES: ctr, the probabilities made before each."""
 
     @abstractmethod
     def _predict_samples(self, features: Features) -> Prediction:
@@ -62,7 +57,7 @@ class OnlineBaseline(Model):
 
     def _learn(self, batch: Batch) -> NDArray[np.float64]:
         values = self.scale.learn(batch)
-        clock = self._clock(batch)
+        clock = clock_of_samples(self, batch, self._counts_rows)
         old_size = self.table.size
         rows = self.table.insert(batch.keys)
         if self.table.size > old_size:
@@ -71,18 +66,14 @@ class OnlineBaseline(Model):
             self._initialise(old_size)
         assert batch.clicks is not None
         features = Features(batch.indptr, rows, batch.keys, values, batch.fields)
-        ctr = self._learn_samples(features, Labels(batch.clicks, batch.weights, clock))
+        ctr = np.empty(len(batch))
+        self._learn_samples(LabelledSamples(features, batch.clicks, batch.weights, clock), ctr)
         self.clock = float(clock[-1])
         return ctr
 
     def _predict(self, batch: Batch) -> Prediction:
         rows = self.table.find(batch.keys)
         return self._predict_samples(Features(batch.indptr, rows, batch.keys, self.scale.peek(batch), batch.fields))
-
-    def _clock(self, batch: Batch) -> NDArray[np.float64]:
-        """The model's clock at each sample; it never goes back."""
-        times = self.rows_learned + 1.0 + np.arange(len(batch)) if self._counts_rows else batch.times
-        return np.maximum.accumulate(np.maximum(times, self.clock) if self.rows_learned else times)
 
     def metrics(self) -> dict[str, int]:
         return {**super().metrics(), "features": self.table.size}
@@ -93,10 +84,7 @@ class OnlineBaseline(Model):
         return state | self._own_state() | numbers | {"scale.moments": self.scale.moments.copy()}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        expected = {name: (a.dtype, _free_rows(name, a.shape)) for name, a in self.state().items()}
-        check_state(state, expected)
-        if (state["weight.field"] >= len(self.schema.fields)).any():
-            raise InputError("the state's 'weight.field' names fields that the schema does not have; it is damaged")
+        check_state(self, state, rows=("weight.",))
         self._load_rows({name.removeprefix("weight."): a for name, a in state.items() if name.startswith("weight.")})
         self._load_own(state)
         self.clock, self.rows_learned = float(state["clock"][0]), int(state["counters"][0])
@@ -108,17 +96,13 @@ class OnlineBaseline(Model):
     def _load_rows(self, rows: Mapping[str, NDArray]) -> None:
         self.table.load_state(rows)
 
-    @abstractmethod
     def _own_state(self) -> State:
         """Copies of the arrays beside the table."""
+        return {f"bias.{name}": self.bias[i : i + 1].copy() for i, name in enumerate(self.bias_numbers)}
 
-    @abstractmethod
     def _load_own(self, state: Mapping[str, NDArray]) -> None:
         """Take those arrays from a state that was checked."""
-
-
-def _free_rows(name: str, shape: tuple[int, ...]) -> tuple[int | None, ...]:
-    return (None, *shape[1:]) if shape and name.startswith("weight.") else shape
+        self.bias = np.concatenate([state[f"bias.{name}"] for name in self.bias_numbers])
 
 
 class LinearBaseline(OnlineBaseline):
@@ -130,7 +114,7 @@ class LinearBaseline(OnlineBaseline):
     numbers: ClassVar[tuple[str, str]]
 
     def _build_linear(self, schema: Schema, spec: Any, counts_rows: bool) -> None:
-        # The table's columns are float32: two places make one float64.
+        # The table's columns are float32: two of them make one float64.
         self._build(schema, spec, counts_rows, {"numbers": 4})
 
     def pairs(self) -> NDArray[np.float64]:

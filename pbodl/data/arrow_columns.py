@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from pbodl._jit import jit
 from pbodl.data.batch import Batch
-from pbodl.data.hashing import SCALE_TEXT, field_seed, finish, hash_array, hash_coded, hash_integers, hash_value, wrapping
+from pbodl.data.hashing import SCALE_TEXT, field_seed, hash_array, hash_coded, hash_integers, hash_value, wrapping
 from pbodl.data.labels import parse_labels, parse_weights
 from pbodl.data.numbers import buckets, multipliers, parse_numbers
 from pbodl.data.schema import Field, Schema, nearest
 from pbodl.data.times import hours_of_day, parse_times
 from pbodl.errors import InputError
+from pbodl.mixing import mix
 
 BLOCK = 2048
 LIST_KINDS = (
@@ -137,7 +138,7 @@ def _merge_repeats(keys, lengths, nulls, missing, slots, distinct, counts, indpt
             counts[size] = 1.0
             size += 1
         for j in range(place, place + lengths[i]):
-            slot = np.int64(finish(keys[j]) & mask)
+            slot = np.int64(mix(keys[j]) & mask)
             while slots[slot] >= first and distinct[slots[slot]] != keys[j]:
                 slot = (slot + 1) & np.int64(mask)
             if slots[slot] >= first:

@@ -8,9 +8,9 @@ None, NaN and "" are all the empty text, whose key means *missing*.
 The hash reads the text in 8-byte little-endian words (the last one padded with zeros), in 64-bit integer
 arithmetic alone:
 
-    state = seed + C0 * length
+    state = seed + GOLDEN * length
     for each word:  state = C2 * rotate(state ^ (C1 * word ^ (C1 * word) >> 32), 29)
-    key = finish(state)                    # two multiplications between three xor-shifts
+    key = mix(state)                       # two multiplications between three xor-shifts
 
 where the seed is the key of the field's name. For texts of one word and one length the map is one to one. It
 is no defence against somebody who *chooses* values to collide. Golden values in the tests keep it what it is.
@@ -29,12 +29,10 @@ from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit
 from pbodl.errors import InputError
+from pbodl.mixing import GOLDEN, mix
 
-C0 = np.uint64(0x9E3779B97F4A7C15)
 C1 = np.uint64(0xD6E8FEB86659FD93)
 C2 = np.uint64(0xA0761D6478BD642F)
-F1 = np.uint64(0xBF58476D1CE4E5B9)
-F2 = np.uint64(0x94D049BB133111EB)
 NAME_SEED = 0x5042_4F44_4C00_0001
 U1, U2, U3, U4, U5, U6, U7 = (np.uint64(n) for n in range(1, 8))
 U8, U10, U16, U24, U27, U29 = (np.uint64(n) for n in (8, 10, 16, 24, 27, 29))
@@ -45,14 +43,6 @@ ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 SCALE_TEXT = "scale"
 # Floats up to here are exact as 64-bit integers.
 INTEGER_LIMIT = 2.0**63
-
-
-@inlined
-def finish(x):
-    """Every bit of `x` stirs every bit of the result; one to one."""
-    x = (x ^ (x >> U30)) * F1
-    x = (x ^ (x >> U27)) * F2
-    return x ^ (x >> U31)
 
 
 @inlined
@@ -76,7 +66,7 @@ def word_at(data, place):
 @inlined
 def hash_span(data, start, end, seed):
     """The key of the text data[start:end]."""
-    state = seed + C0 * np.uint64(end - start)
+    state = seed + GOLDEN * np.uint64(end - start)
     i = start
     while i + 8 <= end:
         state = _stir(state, word_at(data, i))
@@ -90,7 +80,7 @@ def hash_span(data, start, end, seed):
             for j in range(end - 1, i - 1, -1):
                 word = word << U8 | np.uint64(data[j])
         state = _stir(state, word)
-    return finish(state)
+    return mix(state)
 
 
 @jit
@@ -132,7 +122,7 @@ def _hash_integers(values, seed, keys):
 
 def wrapping() -> AbstractContextManager:
     """For calls of kernels that count modulo 2⁶⁴: run as plain Python, NumPy would warn of every overflow."""
-    return nullcontext() if hasattr(finish, "py_func") else np.errstate(over="ignore")
+    return nullcontext() if hasattr(mix, "py_func") else np.errstate(over="ignore")
 
 
 def _bytes(buffer: Any) -> NDArray[np.uint8]:

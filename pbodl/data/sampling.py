@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.data.batch import Batch
 from pbodl.errors import InputError
-from pbodl.kernels.layers.embedding import GOLDEN, mix
+from pbodl.mixing import GOLDEN, mix
 
 CLICKS_PER_NON_CLICK = 0.1  # what "auto" aims at, as the paper advises
 UNIT = 2.0**-53

@@ -18,45 +18,39 @@ erratum E6: h can be negative, so a variance can grow; that is right, and bounde
 import numpy as np
 
 from pbodl._jit import inlined
+from pbodl.kernels.guards import guarded, in_bounds
 from pbodl.kernels.normal import ONE, TWO, ZERO
 
-LARGEST = np.float32(1e6)
-SMALLEST = np.float32(1e-30)
+
+@inlined
+def tempered(g, power):
+    """c = 1/(1 + (w-1) g): what the power w of a likelihood does to a message that takes the share g of a variance."""
+    return ONE if power == ONE else ONE / (ONE + (power - ONE) * g)
 
 
 @inlined
 def adf_step(m, v, dm, dv, power, cap):
-    """What one weight's mean gains, and what its variance loses; and whether the guard lets both pass.
+    """What one weight's mean gains, and what its variance loses; and whether the guard (`guards`) lets both pass.
 
     The guard rejects an update whole when the variance would not stay positive or a number would not stay finite.
     `cap` > 0 limits the step of the mean to cap √v.
     """
     g = v * (dm * dm - TWO * dv)
-    c = ONE if power == ONE else ONE / (ONE + (power - ONE) * g)
-    share = power * v * c
+    share = power * v * tempered(g, power)
     step, loss = share * dm, share * g
     if cap > ZERO:
         limit = cap * np.sqrt(v)
         step = min(max(step, -limit), limit)
     v_new = v - loss
-    # g < 1 follows from v' > 0 where the power is 1. In this order `max` hands NaN on, and NaN is never below the largest.
-    good = (v_new > SMALLEST) & (max(abs(m + step), v_new) < LARGEST) & ((power == ONE) | (g < ONE))
+    good = in_bounds(m + step, v_new) & ((power == ONE) | (g < ONE))  # g < 1 follows from v' > 0 where the power is 1
     return step, loss, good
-
-
-@inlined
-def only_if(good, x):
-    """x, a float32, if it is good, else 0. By its bits: of a choice the compiler may make a masked store, many times slower."""
-    return np.int32(np.float32(x).view(np.int32) & -np.int32(good)).view(np.float32)
 
 
 @inlined
 def adf_update(m, v, dm, dv, power, cap):
     """One weight's new mean and variance, and 1 if the guard kept the old ones (both), else 0."""
     step, loss, good = adf_step(m, v, dm, dv, power, cap)
-    # Written as a step of zero, not as a choice between m and m', so that the vector loop stores plainly: masked stores are slow.
-    # Where the compiler sees through that, `only_if` does it.
-    return m + (step if good else ZERO), v - (loss if good else ZERO), (ZERO if good else ONE)
+    return guarded(m, v, step, loss, good)
 
 
 @inlined

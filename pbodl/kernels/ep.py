@@ -14,8 +14,8 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.gaussian import Gaussian, Natural, divide, moments, multiply, natural
-from pbodl.kernels.layers.embedding import Features
-from pbodl.kernels.message_algebra import LEAST_SHARE
+from pbodl.kernels.arguments import outputs_between, samples_between
+from pbodl.kernels.guards import least_precision
 from pbodl.kernels.network import learn_batch
 
 
@@ -47,7 +47,7 @@ def divide_out(m, v, n, site, v_prior, cavity_m, cavity_v):
     for i in range(n):
         left = divide(factor(m[i], v[i]), Natural(site[0, i], site[1, i]))
         cavity_m[i], cavity_v[i] = m[i], -v[i]
-        if left.precision > LEAST_SHARE / np.float64(v_prior[i]):
+        if left.precision > least_precision(np.float64(v_prior[i])):
             cavity = moments(left)
             m[i], v[i] = cavity.mean, cavity.variance
             cavity_m[i], cavity_v[i] = m[i], v[i]
@@ -63,7 +63,7 @@ def multiply_in(m, v, n, site, v_prior, damping, cavity_m, cavity_v):
         cavity, old = factor(cavity_m[i], cavity_v[i]), Natural(site[0, i], site[1, i])
         step = divide(divide(factor(m[i], v[i]), cavity), old)
         new = Natural(old.precision + damping * step.precision, old.precision_mean + damping * step.precision_mean)
-        if not multiply(cavity, new).precision > LEAST_SHARE / np.float64(v_prior[i]):
+        if not multiply(cavity, new).precision > least_precision(np.float64(v_prior[i])):
             new = old
         posterior = moments(multiply(cavity, new))
         m[i], v[i] = posterior.mean, posterior.variance
@@ -71,15 +71,12 @@ def multiply_in(m, v, n, site, v_prior, damping, cavity_m, cavity_v):
 
 
 @jit
-def ep_pass(
-    first_pass, damping, sites, cavity, rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance,
-    rejected,
-):  # fmt: skip
+def ep_pass(first_pass, damping, sites, cavity, weights, network, samples, outputs):
     """Visit every sample of a minibatch once. MODIFIES: sites, cavity; and as `learn_batch`."""
-    layers = len(shape.sizes) - 1
+    rows, dense, prior, sizes, features = weights.rows, weights.dense, network.prior, network.shape.sizes, samples.features
     linear = len(rows.linear_mean) > 0
     dense_prior = np.full(dense.mean.shape[2], dense.prior_variance)
-    for s in range(len(clicks)):
+    for s in range(len(samples.clicks)):
         first, last = features.indptr[s], features.indptr[s + 1]
         for e in range(first, last):
             r, j, f, c = features.rows[e], e - first, features.fields[e], cavity.rows
@@ -87,18 +84,14 @@ def ep_pass(
             if linear:
                 m_l, v_l, c = rows.linear_mean[r], rows.linear_variance[r], cavity.linear
                 divide_out(m_l, v_l, 1, sites.linear[e], prior.linear_variance[f : f + 1], c[0, j], c[1, j])
-        place = 0
-        for l in range(layers):  # noqa: E741
-            n, c = shape.sizes[l] + 1, cavity.dense
-            for o in range(shape.sizes[l + 1]):
-                m_w, v_w, site = dense.mean[l, o], dense.variance[l, o], sites.dense[s, :, place : place + n]
+        begin = 0
+        for l in range(len(sizes) - 1):  # noqa: E741
+            n, c = sizes[l] + 1, cavity.dense
+            for o in range(sizes[l + 1]):
+                m_w, v_w, site = dense.mean[l, o], dense.variance[l, o], sites.dense[s, :, begin : begin + n]
                 divide_out(m_w, v_w, n, site, dense_prior, c[0, l, o], c[1, l, o])
-                place += n
-        one = Features(features.indptr[s : s + 2], features.rows, features.keys, features.values, features.fields)
-        learn_batch(
-            rows, dense, shape, one, clicks[s : s + 1], powers[s : s + 1], clock[s : s + 1], prior, forgetting, cap,
-            mean[s : s + 1], variance[s : s + 1], rejected,
-        )  # fmt: skip
+                begin += n
+        learn_batch(weights, network, samples_between(samples, s, s + 1), outputs_between(outputs, s, s + 1))
         for e in range(first, last):
             r, j, f, c = features.rows[e], e - first, features.fields[e], cavity.rows
             m_w, v_w, site = rows.mean[r], rows.variance[r], sites.rows[e]
@@ -108,10 +101,10 @@ def ep_pass(
                 multiply_in(m_l, v_l, 1, site, prior.linear_variance[f : f + 1], damping, c[0, j], c[1, j])
             if not first_pass:
                 rows.count[r] -= np.uint32(1)
-        place = 0
-        for l in range(layers):  # noqa: E741
-            n, c = shape.sizes[l] + 1, cavity.dense
-            for o in range(shape.sizes[l + 1]):
-                m_w, v_w, site = dense.mean[l, o], dense.variance[l, o], sites.dense[s, :, place : place + n]
+        begin = 0
+        for l in range(len(sizes) - 1):  # noqa: E741
+            n, c = sizes[l] + 1, cavity.dense
+            for o in range(sizes[l + 1]):
+                m_w, v_w, site = dense.mean[l, o], dense.variance[l, o], sites.dense[s, :, begin : begin + n]
                 multiply_in(m_w, v_w, n, site, dense_prior, damping, c[0, l, o], c[1, l, o])
-                place += n
+                begin += n

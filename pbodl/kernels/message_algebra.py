@@ -10,26 +10,11 @@ erratum E6: Δπ may be negative, so the product has a guard.
 In float64, from float32 weights and deltas: 1/v is not a float32 number.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from pbodl._jit import jit
 from pbodl.gaussian import Gaussian, Natural, divide, multiply, natural
-from pbodl.kernels.adf import LARGEST, SMALLEST
-
-LEAST_SHARE = 0.5  # of its prior's precision: a weight never has less
-
-
-class Guard(NamedTuple):
-    """The most that one message may do to a weight."""
-
-    kept: float  # share of its precision that it keeps
-    farthest: float  # step of its mean, in its standard deviations
-
-
-CAUTIOUS = Guard(0.5, 4.0)
-TRUSTING = Guard(0.0, np.inf)
+from pbodl.kernels.guards import LARGEST, SMALLEST, least_precision
 
 
 @jit
@@ -53,8 +38,8 @@ def quotient(m0, v0, m1, v1, precision_share, mean_share, precision_delta, preci
 def product(m, v, at, v_prior, guard, first, precision_delta, precision_mean_delta):
     """Multiply messages into weights: message row n into row at[n], if that is not -1; returns how many weights the guard touched.
 
-    Beside `guard`, a weight keeps LEAST_SHARE of the precision of its prior's variance v_prior[n, c]; where the numbers would not
-    stay finite it stays as it was. MODIFIES: m, v.
+    Beside `guard`, a weight keeps the least precision that `guards` allows under its prior's variance v_prior[n, c]; where the
+    numbers would not stay finite it stays as it was. MODIFIES: m, v.
     """
     guarded = 0
     for n in range(len(at)):
@@ -62,7 +47,7 @@ def product(m, v, at, v_prior, guard, first, precision_delta, precision_mean_del
         if r < 0:
             continue
         for c in range(m.shape[1]):
-            least = LEAST_SHARE / np.float64(v_prior[n, c])
+            least = least_precision(np.float64(v_prior[n, c]))
             delta = Natural(np.float64(precision_delta[n, first + c]), np.float64(precision_mean_delta[n, first + c]))
             mean, prior = np.float64(m[r, c]), natural(Gaussian(np.float64(m[r, c]), np.float64(v[r, c])))
             wanted, lowest = multiply(prior, delta).precision, max(guard.kept * prior.precision, least)

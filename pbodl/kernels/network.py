@@ -22,6 +22,7 @@ import numpy as np
 
 from pbodl._jit import inlined, jit, prefetch
 from pbodl.kernels.adf import decay
+from pbodl.kernels.arguments import most_features
 from pbodl.kernels.layers.dense import BLOCK, DenseScratch, dense_backward, dense_forward, make_dense_scratch
 from pbodl.kernels.layers.embedding import (
     are_plain,
@@ -56,28 +57,6 @@ from pbodl.kernels.sample_blocks import add_outputs, make_block, pack_layers
 
 AHEAD = 4  # samples whose embeddings `predict_batch` asks for while it works on one: they fit into the nearest cache
 REJECTED_EMBEDDING, REJECTED_LINEAR, REJECTED_DENSE = 0, 1, 2
-
-
-class Dense(NamedTuple):
-    """The weights of all dense layers."""
-
-    mean: np.ndarray  # float32 (L, widest out, widest in + 1)
-    variance: np.ndarray
-    last_seen: np.ndarray  # float64 (1,): the clock up to which they are decayed; 0 if they were never learned
-    prior_variance: np.float32
-    centre: np.ndarray  # float32 (L, widest in + 1): what the inputs of each layer are less; zero for z_0
-    total: np.ndarray  # float64, as centre: the sum of the inputs since it was set, and at the bias their number; zero for z_0
-
-
-class Shape(NamedTuple):
-    """What the network looks like."""
-
-    op: np.int64
-    mode: np.int64  # of the FM variance: EXACT or PAPER
-    sizes: np.ndarray  # int64 (L + 1,)
-    width: np.int64  # of z_0
-    shortcut: np.float32  # what of the sum of z_0 goes straight to z_L
-    group_of_field: np.ndarray  # int32 (fields,)
 
 
 class Scratch(NamedTuple):
@@ -140,15 +119,6 @@ def make_scratch(shape, features, depth):
 def flat(vectors):
     """The same numbers, all groups' vectors of a feature in a row: (features, G, K) as (features, G K)."""
     return vectors.reshape(vectors.shape[0], vectors.shape[1] * vectors.shape[2])
-
-
-@jit
-def most_features(indptr):
-    """The largest number of features in one sample."""
-    most = 1
-    for s in range(len(indptr) - 1):
-        most = max(most, indptr[s + 1] - indptr[s])
-    return most
 
 
 @inlined
@@ -291,8 +261,12 @@ def prefetch_rows(rows, features, sample):
 
 
 @jit
-def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, rejected):
-    """Learn samples one after the other. MODIFIES: rows, dense; mean, variance of z_L before each sample was learned; rejected."""
+def learn_batch(weights, network, samples, outputs):
+    """Learn samples one after the other (`arguments` has what it is given). MODIFIES: weights, outputs."""
+    rows, dense = weights
+    shape, prior, forgetting, cap = network
+    features, clicks, powers, clock = samples
+    mean, variance, rejected = outputs
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
     forgets, fm, indptr = forgetting.half_life > 0.0, shape.op in (FM, GROUP_FM), features.indptr
     m_x, v_x = flat(w.m_x), flat(w.v_x)
@@ -330,14 +304,16 @@ def learn_batch(rows, dense, shape, features, clicks, powers, clock, prior, forg
 
 @inlined
 def into_block(shape, w, s, z):
-    """Put z_0 at place s of a block. MODIFIES: z."""
+    """Put z_0 into column s of a block. MODIFIES: z."""
     for i in range(shape.width):
         z[0, i, s], z[1, i, s] = w.m_z[0, i], w.v_z[0, i]
 
 
 @jit
-def predict_batch(rows, dense, shape, features, now, prior, forgetting, mean, variance):
+def predict_batch(weights, network, features, now, mean, variance):
     """Moments of z_L for every sample (PBODL eq. 9 makes them a probability). MODIFIES: mean, variance."""
+    rows, dense = weights
+    shape, prior, forgetting, _ = network
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
     m_x, v_x = flat(w.m_x), flat(w.v_x)
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])

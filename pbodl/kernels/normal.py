@@ -117,3 +117,10 @@ def log_cdf(a):
 def density_over_cdf(a):
     """φ(a)/Φ(a) in float64: the pull of an observed sign on the mean of a unit Gaussian."""
     return wide_density(a) / cdf(a) if a > 0.0 else 1.0 / mills_ratio(-a)
+
+
+@inlined
+def corrections(t):
+    """v(t) = φ(t)/Φ(t) and w(t) = v (v + t): what an observed sign does to mean and variance; rounding keeps w within [0, 1]."""
+    v = density_over_cdf(t)
+    return v, min(max(v * (v + t), 0.0), 1.0)

@@ -10,15 +10,14 @@ it is equal there, this does not creep where most rows were seen a few times and
 Exchanging v₀ for v₁ leaves λ and η as they are, so it is exact for Gaussian weights:
     1/v' = 1/v + 1/v₁ - 1/v₀       m'/v' = m/v + δ (1/v₁ - 1/v₀)
 Decay (PBODL eq. 28) takes a share of λ away, so it makes no difference which of the two comes first.
-erratum E6: λ can be negative; a weight keeps LEAST_SHARE of the new prior's precision.
+erratum E6: λ can be negative; a weight keeps a share of the new prior's precision (`guards`).
 """
 
 import numpy as np
 
 from pbodl._jit import inlined, jit, kernel
-from pbodl.kernels.adf import LARGEST, SMALLEST
+from pbodl.kernels.guards import LEAST_SHARE, in_bounds
 from pbodl.kernels.layers.embedding import draw_of, stirred_dimensions
-from pbodl.kernels.message_algebra import LEAST_SHARE
 from pbodl.kernels.normal import ZERO
 
 
@@ -31,7 +30,7 @@ def exchanged(m, v, draw, change, least):
     shift = np.float64(v) * change
     scale = 1.0 / max(1.0 + shift, v * least)
     m_new, v_new = (m + draw * shift) * scale, v * scale
-    good = (abs(m_new) < LARGEST) & (v_new > SMALLEST) & (v_new < LARGEST)
+    good = in_bounds(m_new, v_new)
     # Left alone as a shift of nothing, not by a choice between old and new: of that the compiler makes a masked store, a slow one.
     shift, scale = (shift, scale) if good else (0.0, 1.0)
     return np.float32((m + draw * shift) * scale), np.float32(v * scale)

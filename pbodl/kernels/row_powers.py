@@ -9,6 +9,7 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.kernels.adf import adf_update
+from pbodl.kernels.arguments import most_features
 from pbodl.kernels.layers.embedding import embedding_forward
 from pbodl.kernels.layers.probit import probit_backward
 from pbodl.kernels.layers.relu import NEGLIGIBLE
@@ -18,7 +19,6 @@ from pbodl.kernels.network import (
     dense_layers_forward,
     flat,
     make_scratch,
-    most_features,
     operation_backward,
     operation_forward,
 )
@@ -69,8 +69,12 @@ def embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x,
 
 
 @jit
-def learn_to_powers(row_powers, rows, dense, shape, features, clicks, powers, cap, mean, variance, rejected):
-    """`learn_batch` without decay, row r to the power row_powers[r]. MODIFIES: rows, dense, mean, variance, rejected."""
+def learn_to_powers(row_powers, weights, network, samples, outputs):
+    """`learn_batch` without decay, row r to the power row_powers[r]. MODIFIES: weights, outputs."""
+    rows, dense = weights
+    shape, cap = network.shape, network.cap
+    features, clicks, powers, _ = samples
+    mean, variance, rejected = outputs
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
     m_x, v_x = flat(w.m_x), flat(w.v_x)
     dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import fetch_add, inlined, jit
-from pbodl.kernels.layers.embedding import Features
+from pbodl.kernels.arguments import outputs_between, samples_between
+from pbodl.kernels.guards import LEAST_KEPT
 from pbodl.kernels.network import learn_batch
 
-PATIENCE = 4  # blocks between two looks at the rows that are less frequent
-LEAST_KEPT = 0.1  # of a weight's precision, or its prior's, whatever all threads take from it (erratum E6)
+PATIENCE = 4  # blocks between two exchanges of the less frequent rows
 
 
 class Copied(NamedTuple):
@@ -49,6 +49,17 @@ class Shown(NamedTuple):
     mean: np.ndarray
     share: np.ndarray  # of the step of a mean, that counts
     added: np.ndarray  # (2, N): in natural parameters
+
+
+class ThreadCopies(NamedTuple):
+    """The copies of one thread, and what all threads added to their base."""
+
+    thread: int
+    first: int  # the row where its copies of rows begin
+    copied: Copied
+    naturals: np.ndarray  # (threads + 1, 2, N)
+    least: np.ndarray  # (N,): the least precision that a weight keeps
+    share: np.ndarray  # (N,)
 
 
 @jit
@@ -80,8 +91,9 @@ def exchange(m, v, n, place, shown, out):
 
 
 @jit
-def exchange_weights(dense, shape, rows, at, span, shown, out):
-    """`exchange` a span of weights, of rows those that stand `at`. MODIFIES: dense, rows; or shown.added."""
+def exchange_weights(weights, shape, at, span, shown, out):
+    """`exchange` a span of weights, of rows those that stand `at`. MODIFIES: weights; or shown.added."""
+    rows, dense = weights
     place, dim = span.places[0], rows.mean.shape[1]
     if span.dense:
         for l in range(len(shape.sizes) - 1):  # noqa: E741
@@ -99,10 +111,12 @@ def exchange_weights(dense, shape, rows, at, span, shown, out):
 
 
 @jit
-def weigh(base, dense, shape, rows, copied, prior, dense_share, row_shares, least, share):
+def weigh(base, weights, network, copied, dense_share, row_shares, least, share):
     """The least precision that each weight keeps, a share of its prior's, or of its own if it has less than its prior; and the
     share of its mean's step that counts. MODIFIES: least, share, (N,)."""
-    place, dim = (shape.sizes[1:] * (shape.sizes[:-1] + 1)).sum(), rows.mean.shape[1]
+    rows, dense = weights
+    sizes, prior = network.shape.sizes, network.prior
+    place, dim = (sizes[1:] * (sizes[:-1] + 1)).sum(), rows.mean.shape[1]
     least[:place] = 1.0 / np.float64(dense.prior_variance)
     share[:place] = dense_share
     for h in range(len(copied.rows)):
@@ -144,36 +158,30 @@ def point_to_copies(rows, begin, end, places, first):
 
 
 @jit
-def learn_blocks(
-    taken, edges, own, naturals, least, share, copied, first, rows, dense, shape, features, clicks, powers, clock, prior,
-    forgetting, cap, mean, variance, rejected,
-):  # fmt: skip
-    """Thread `own` learns the next block of samples that nobody has taken, until all are; block b ends at edges[b + 1]. `dense` is
-    its copy, and its copies of rows begin at `first`.
+def learn_blocks(taken, edges, own, weights, network, samples, outputs):
+    """A thread with the copies `own` learns the next block of samples that no thread has taken, until all are; block b ends at
+    edges[b + 1]. `weights` are the shared rows and the thread's own dense layers.
 
-    Not every second block: a thread whose core has other work would keep the others waiting at the end.
-    MODIFIES: taken[0], naturals[own], features.rows; and as `learn_batch`.
+    Blocks are not dealt out beforehand: a thread whose core has other work would keep the others waiting at the end.
+    MODIFIES: taken[0], own.naturals[own.thread], samples.features.rows; and as `learn_batch`.
     """
-    n, blocks = naturals.shape[2], len(edges) - 1
-    shown = Shown(np.empty(n), np.empty(n), share, naturals[own])
-    copies = first + np.arange(len(copied.rows))
-    often, seldom = spans(shape, rows, copied)
+    shape, features, copied = network.shape, samples.features, own.copied
+    n, blocks = own.naturals.shape[2], len(edges) - 1
+    shown = Shown(np.empty(n), np.empty(n), own.share, own.naturals[own.thread])
+    copies = own.first + np.arange(len(copied.rows))
+    often, seldom = spans(shape, weights.rows, copied)
     done = 0
     block = fetch_add(taken, 1)
     while block < blocks:
         begin, end = edges[block], edges[block + 1]
         for span in (often, seldom):
             if span.dense or done % PATIENCE == 0:
-                gather(naturals, least, span.places[0], span.places[1], shown.precision, shown.mean)
-                exchange_weights(dense, shape, rows, copies, span, shown, False)
-        point_to_copies(features.rows, features.indptr[begin], features.indptr[end], copied.places, first)
-        part = Features(features.indptr[begin : end + 1], features.rows, features.keys, features.values, features.fields)
-        learn_batch(
-            rows, dense, shape, part, clicks[begin:end], powers[begin:end], clock[begin:end], prior, forgetting, cap,
-            mean[begin:end], variance[begin:end], rejected,
-        )  # fmt: skip
+                gather(own.naturals, own.least, span.places[0], span.places[1], shown.precision, shown.mean)
+                exchange_weights(weights, shape, copies, span, shown, False)
+        point_to_copies(features.rows, features.indptr[begin], features.indptr[end], copied.places, own.first)
+        learn_batch(weights, network, samples_between(samples, begin, end), outputs_between(outputs, begin, end))
         done += 1
         block = fetch_add(taken, 1)
         for span in (often, seldom):
             if span.dense or done % PATIENCE == 0 or block >= blocks:
-                exchange_weights(dense, shape, rows, copies, span, shown, True)
+                exchange_weights(weights, shape, copies, span, shown, True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.hashing import wrapping
-from pbodl.kernels.layers.embedding import RowPrior, Rows
+from pbodl.kernels.arguments import RowPrior, Rows
 from pbodl.kernels.prior_exchange import exchange_priors, field_evidence
 from pbodl.models.spec import LARGEST, SMALLEST, DeepSpec
 

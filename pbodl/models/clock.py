@@ -1,8 +1,12 @@
 """The clock of a model: what half-lives and times to live are measured by, event time in seconds or rows learned."""
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.batch import Batch
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 
@@ -12,8 +16,17 @@ FORMS = "'7d', '12h', '30m', '90s', '2w', or '500k rows', '1M rows'"
 
 
 class Duration(NamedTuple):
+    """A span of time in seconds, or of rows."""
+
     amount: float
     in_rows: bool
+
+
+class Clocked(Protocol):
+    """A model with a clock: where it stands, and how many rows brought it there."""
+
+    clock: float
+    rows_learned: int
 
 
 def parse_duration(text: str, what: str) -> Duration:
@@ -44,3 +57,9 @@ def clock_of(schema: Schema, half_life: str | None, time_to_live: str | None) ->
     counts_rows = in_rows == {True} or schema.time is None
     half = spans["half_life"].amount if "half_life" in spans else 0.0
     return counts_rows, half, spans["time_to_live"].amount if "time_to_live" in spans else None
+
+
+def clock_of_samples(model: Clocked, batch: Batch, counts_rows: bool) -> NDArray[np.float64]:
+    """The model's clock at each sample; it starts with the first sample ever learned, and never goes back."""
+    times = model.rows_learned + 1.0 + np.arange(len(batch)) if counts_rows else batch.times
+    return np.maximum.accumulate(np.maximum(times, model.clock) if model.rows_learned else times)

@@ -144,26 +144,32 @@ class Model(ABC):
         return f"{type(self).__name__}({len(self.schema.fields)} fields, {self.rows_learned} rows learned)"
 
 
-def check_state(given: Mapping[str, NDArray], expected: Mapping[str, tuple[Any, tuple[int | None, ...]]]) -> None:
-    """Refuse a state that differs from `expected` (name -> dtype, shape; None: any length), or that is not finite."""
+def check_state(model: Model, given: Mapping[str, NDArray], rows: tuple[str, ...]) -> None:
+    """Refuse a state that does not fit the model, or that is damaged.
+
+    An array whose name starts with one of `rows` may have any length; the first of them has the table's `field`.
+    """
+    expected = model.state()
     for name in expected:
         if name not in given:
             raise InputError(f"the state has no {name!r}{nearest(name, given)}; it must hold: {', '.join(sorted(expected))}")
     for name, array in given.items():
         if name not in expected:
             raise InputError(f"the state has an unknown {name!r}{nearest(name, expected)}; valid: {', '.join(sorted(expected))}")
-        dtype, shape = expected[name]
-        array = np.asarray(array)
-        fits = len(array.shape) == len(shape) and all(b in (None, a) for a, b in zip(array.shape, shape, strict=True))
-        if not fits or array.dtype != np.dtype(dtype):
-            wanted = "x".join("any" if n is None else str(n) for n in shape) or "scalar"
+        array, ours = np.asarray(array), expected[name]
+        free = int(name.startswith(rows) and ours.ndim > 0)  # the first length, which may be any
+        if array.ndim != ours.ndim or array.shape[free:] != ours.shape[free:] or array.dtype != ours.dtype:
+            wanted = "x".join(["any"] * free + [str(n) for n in ours.shape[free:]]) or "scalar"
             raise InputError(
-                f"the state's {name!r} is {array.dtype} of shape {array.shape}; this model needs {np.dtype(dtype)} of {wanted}"
+                f"the state's {name!r} is {array.dtype} of shape {array.shape}; this model needs {ours.dtype} of {wanted}"
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InputError(f"the state's {name!r} holds NaN or infinity; it is damaged")
         if name.endswith("variance") and (array <= 0).any():
             raise InputError(f"the state's {name!r} holds a variance that is not above zero; it is damaged")
+    field = f"{rows[0]}field"
+    if (given[field] >= len(model.schema.fields)).any():
+        raise InputError(f"the state's {field!r} names fields that the schema does not have; it is damaged")
 
 
 def _join_river() -> None:

@@ -5,8 +5,8 @@ their arrays and hands them to `kernels.network`; the mathematics is there.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -19,13 +19,26 @@ from pbodl.data.schema import Schema, nearest
 from pbodl.data.table.feature_table import Table
 from pbodl.data.table.memory import aligned
 from pbodl.errors import InputError
-from pbodl.kernels import network
+from pbodl.kernels.arguments import (
+    Dense,
+    Features,
+    Forgetting,
+    LabelledSamples,
+    Network,
+    NetworkWeights,
+    Outputs,
+    Rows,
+    Shape,
+    most_features,
+)
 from pbodl.kernels.layers import interaction
-from pbodl.kernels.layers.embedding import Features, Forgetting, Rows, initialise_rows, standard_draws
+from pbodl.kernels.layers.embedding import initialise_rows, standard_draws
+from pbodl.kernels.network import click_probability, predict_batch
 from pbodl.models.adaptation import adapt, in_force, next_moment, row_prior, specified
-from pbodl.models.clock import clock_of
+from pbodl.models.clock import clock_of, clock_of_samples
 from pbodl.models.contract import Model, Prediction, State, check_state
 from pbodl.models.eviction import make_room, sweep
+from pbodl.models.learning import Learning
 from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior
 
 ALIGN = 16  # floats: rows of dense weights start at whole cache lines
@@ -130,12 +143,12 @@ class DeepProbit(Model):
         for name in spec.prior.fields:
             if name not in names:
                 raise InputError(f"the prior names an unknown field {name!r}{nearest(name, names)}; fields are: {', '.join(names)}")
-        self._counts_rows, half_life, time_to_live = clock_of(schema, spec.half_life, spec.time_to_live)
+        self.counts_rows, half_life, time_to_live = clock_of(schema, spec.half_life, spec.time_to_live)
         self.clock = 0.0
         groups = len(schema.groups) if self.op == interaction.FFM else 1
         width = interaction.width(self.op, spec.dim, len(names))
         sizes = (width, *spec.hidden, 1) if spec.hidden else (0, 1)
-        self.shape = network.Shape(
+        self.shape = Shape(
             np.int64(_operation(self.op, spec, schema)),
             np.int64(interaction.PAPER if spec.fm_variance == "paper" else interaction.EXACT),
             np.array(sizes, np.int64), np.int64(width), F32(_shortcut(spec)), schema.group_codes,
@@ -149,11 +162,15 @@ class DeepProbit(Model):
         self.scale = RunningScale(schema)
         self.dense = _initial_dense(sizes, spec)
         self.rejected = np.zeros(3, np.int64)
-        self.kernel: Callable[..., Any] = network.learn_batch  # or one of the same arguments: threads, several passes
-        self.spare = 0  # rows that the kernel wants behind the last one, for copies
+        self.learning = Learning()
+
+    def learn_with(self, learning: Learning) -> None:
+        """Learn as `learning` says from now on: with several threads, in several passes, ... (`models.learning`)."""
+        learning.start(self)
+        self.learning, self.table.spread = learning, learning.spread
 
     def rows(self, spare: int = 0) -> Rows:
-        """The table's arrays, as the kernels take them, and `spare` rows of nobody's; views, valid until the table changes."""
+        """The table's arrays, as the kernels take them, with `spare` unused rows at the end; views until the table changes."""
         arrays = self.table.arrays(spare)
         # To the kernels a column of no rows means no linear term: that of an empty table gets a row that nothing points to.
         stand_in = np.zeros((int(self.spec.linear), 1), F32)
@@ -161,6 +178,11 @@ class DeepProbit(Model):
         if self.spec.linear and self.table.size:
             linear = (arrays["linear_mean"], arrays["linear_variance"])
         return Rows(arrays["mean"], arrays["variance"], *linear, arrays["last_seen"], arrays["count"])
+
+    @property
+    def network(self) -> Network:
+        """All that the kernels need to know besides the weights."""
+        return Network(self.shape, self.row_prior, self.forgetting, F32(self.spec.step_cap or 0.0))
 
     def _learn(self, batch: Batch) -> NDArray[np.float64]:
         n = len(batch)
@@ -184,11 +206,9 @@ class DeepProbit(Model):
                 batch.indptr[start : stop + 1] - first, rows, batch.keys[first:last], values[first:last], batch.fields[first:last]
             )
             assert batch.clicks is not None
-            self.kernel(
-                self.rows(self.spare), self.dense, self.shape, features, batch.clicks[start:stop], batch.weights[start:stop],
-                clock[start:stop], self.row_prior, self.forgetting, F32(self.spec.step_cap or 0.0),
-                mean[start:stop], variance[start:stop], self.rejected,
-            )  # fmt: skip
+            samples = LabelledSamples(features, batch.clicks[start:stop], batch.weights[start:stop], clock[start:stop])
+            weights = NetworkWeights(self.rows(self.learning.spare), self.dense)
+            self.learning.learn(weights, self.network, samples, Outputs(mean[start:stop], variance[start:stop], self.rejected))
             self.clock = float(clock[stop - 1])
             if self.spec.adapt_prior and self.rows_learned + stop == next_moment(self.rows_learned + start):
                 adapt(self)
@@ -199,28 +219,26 @@ class DeepProbit(Model):
         mean, variance = np.empty(len(batch)), np.empty(len(batch))
         features = Features(batch.indptr, self.table.find(batch.keys), batch.keys, self.scale.peek(batch), batch.fields)
         with wrapping():
-            network.predict_batch(
-                self.rows(), self.dense, self.shape, features, self.clock, self.row_prior, self.forgetting, mean, variance
-            )
+            predict_batch(NetworkWeights(self.rows(), self.dense), self.network, features, self.clock, mean, variance)
         return Prediction(self._ctr(mean, variance), mean, variance)
 
     def _ctr(self, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray[np.float64]:
         ctr = np.empty(len(mean))
-        self.table.spread(lambda a, b: network.click_probability(mean[a:b], variance[a:b], ctr[a:b]), len(mean))
+        self.table.spread(lambda a, b: click_probability(mean[a:b], variance[a:b], ctr[a:b]), len(mean))
         return ctr
 
     def _check_capacity(self, batch: Batch) -> None:
         """Refuse a sample that no eviction makes room for, before anything of the batch is learned."""
         capacity = self.spec.capacity
-        if capacity is not None and (most := network.most_features(batch.indptr)) > capacity:
+        if capacity is not None and (most := most_features(batch.indptr)) > capacity:
             raise InputError(f"one sample has {most} features, more than the capacity of {capacity}; give a larger one")
 
     def _clock(self, batch: Batch) -> NDArray[np.float64]:
         """The model's clock at each sample; it never goes back, and starts with the first sample: nothing is forgotten before."""
-        times = self.rows_learned + 1.0 + np.arange(len(batch)) if self._counts_rows else batch.times
+        times = clock_of_samples(self, batch, self.counts_rows)
         if not self.rows_learned:
             self.clock = self.dense.last_seen[0] = float(times[0])
-        return np.maximum.accumulate(np.maximum(times, self.clock))
+        return times
 
     def _initialise(self, old_size: int, rows: NDArray[np.int32], batch: Batch, start: int, clock: NDArray[np.float64]) -> None:
         """Give the rows from `old_size` on their initial means and variances, at the clock of the sample that brought them."""
@@ -259,9 +277,7 @@ class DeepProbit(Model):
         return state | {"clock": clock, "counters": counters, "scale.moments": self.scale.moments.copy()}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        check_state(state, {name: (a.dtype, _free_rows(name, a.shape)) for name, a in self.state().items()})
-        if (state["embedding.field"] >= len(self.schema.fields)).any():
-            raise InputError("the state's 'embedding.field' names fields that the schema does not have; it is damaged")
+        check_state(self, state, rows=("embedding.", "linear."))
         names = {"linear.mean": "linear_mean", "linear.variance": "linear_variance"}
         table = {name: a for name, a in state.items() if name.startswith(("embedding.", "linear."))}
         self.table.load_state({names.get(name, name.removeprefix("embedding.")): a for name, a in table.items()})
@@ -296,11 +312,7 @@ def _shortcut(spec: DeepSpec) -> float:
     return spec.dim**-0.5 if spec.shortcut else 0.0
 
 
-def _free_rows(name: str, shape: tuple[int, ...]) -> tuple[int | None, ...]:
-    return (None, *shape[1:]) if shape and name.startswith(("embedding.", "linear.")) else shape
-
-
-def _initial_dense(sizes: tuple[int, ...], spec: DeepSpec) -> network.Dense:
+def _initial_dense(sizes: tuple[int, ...], spec: DeepSpec) -> Dense:
     """Dense weights before any data: the prior's variance, means drawn with standard deviation 1, biases at 0 (erratum E7)."""
     layers = len(sizes) - 1
     widest_in = -(-(max(sizes[:-1]) + 1) // ALIGN) * ALIGN
@@ -309,10 +321,10 @@ def _initial_dense(sizes: tuple[int, ...], spec: DeepSpec) -> network.Dense:
     mean[:], variance[:] = 0.0, spec.prior.dense
     for layer in range(layers):
         n_in, n_out = sizes[layer], sizes[layer + 1]
-        with np.errstate(over="ignore"):
+        with wrapping():
             mean[layer, :n_out, :n_in] = standard_draws(np.uint64(spec.seed), np.uint64(layer), n_out * n_in).reshape(n_out, n_in)
     centre = np.zeros((layers, widest_in), F32)
-    return network.Dense(mean, variance, np.zeros(1), F32(spec.prior.dense), centre, np.zeros(centre.shape))
+    return Dense(mean, variance, np.zeros(1), F32(spec.prior.dense), centre, np.zeros(centre.shape))
 
 
 class SparseMLP(DeepProbit):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
+from pbodl.data.hashing import wrapping
 from pbodl.data.table.feature_table import Table
 from pbodl.kernels.layers.embedding import kept_share, means_decay, preview_weight, standard_draw
 from pbodl.kernels.normal import ZERO
@@ -50,7 +51,7 @@ def row_scores(model: "DeepProbit", now: float) -> NDArray[np.float64]:
     """How much each row is worth keeping."""
     table = model.table
     scores = np.empty(table.size)
-    with np.errstate(over="ignore"):
+    with wrapping():
         _knowledge(model.rows(), table.keys, table.field, now, model.row_prior, model.forgetting, scores)
     age = now - table.last_seen
     return scores * 0.5 ** (age / max(float(age.mean()), 1e-9))

@@ -124,8 +124,7 @@ def _read(path: Path) -> Snapshot:
         manifest = json.loads((path / MANIFEST).read_bytes())
         if manifest["format"] > FORMAT:
             raise InputError(f"its format is {manifest['format']}, and this release reads up to {FORMAT}: upgrade pbodl")
-        told = manifest.pop("checksum", None)  # release 0.1.0 wrote none
-        if told is not None and told != _digest(_canonical(manifest)):
+        if manifest.pop("checksum") != _digest(_canonical(manifest)):
             raise InputError(f"{MANIFEST} does not match its own checksum; it was damaged or changed")
         contents = {name: _checked(path / name, written) for name, written in manifest["files"].items()}
         arrays = {name.removesuffix(".safetensors"): unpack(content) for name, content in contents.items()}
@@ -134,13 +133,8 @@ def _read(path: Path) -> Snapshot:
             raise InputError(f"its model is of kind {manifest['kind']!r}; this release knows: {', '.join(Model.kinds)}")
         kind = Model.kinds[manifest["kind"]]
         schema = msgspec.convert(manifest["schema"], Schema)
-        spec = dict(manifest["spec"])
-        if manifest["kind"] == "fm-mlp":
-            spec.setdefault("pairs", "fields")  # release 0.1.0 knew no others
-        model = kind.from_spec(schema, msgspec.convert(spec, kind.Spec))
-        # Before priors followed the stream, and hidden units their mean, these were no part of the state: they are a new model's.
-        late = ("prior.variance", "prior.linear_variance", ".centre", ".total")
-        model.load_state({name: array for name, array in model.state().items() if name.endswith(late)} | arrays.pop("model"))
+        model = kind.from_spec(schema, msgspec.convert(manifest["spec"], kind.Spec))
+        model.load_state(arrays.pop("model"))
     except InputError as error:
         raise InputError(f"snapshot {path} is refused: {error}") from error
     except (OSError, KeyError, ValueError, TypeError, msgspec.ValidationError) as error:

@@ -1,5 +1,6 @@
 """What a deep probit model is made of: plain, frozen data, the `[model]` part of a TOML file and of a snapshot's manifest."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -7,16 +8,10 @@ import msgspec
 from pbodl.data.sampling import check_rate
 from pbodl.errors import InputError
 from pbodl.kernels.layers import interaction
+from pbodl.models.parameter_checks import check_choice, check_number, check_whole, checked_layers
 
-FM_VARIANCES = ("exact", "paper")
-PAIRS = ("fields", "groups")
-DEEPEST = 5
 # A prior variance: well inside what the guards of an update let pass, or every update would be rejected.
 SMALLEST, LARGEST = 1e-12, 1e5
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _instance(what: str, value: Any, kind: type[msgspec.Struct]) -> None:
@@ -55,8 +50,7 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, prior in self.fields.items():
             _instance(f"the prior of field {name!r}", prior, FieldPrior)
         for part, variance in self._variances():
-            if not (_is_number(variance) and SMALLEST <= variance <= LARGEST):
-                raise InputError(f"the prior variance of {part} is {variance!r}; it must be between {SMALLEST} and {LARGEST:.0f}")
+            check_number(f"the prior variance of {part}", variance, least=SMALLEST, most=LARGEST)
 
     def _variances(self) -> list[tuple[str, float]]:
         parts: list[tuple[str, float | None]] = [("embedding", self.embedding), ("linear", self.linear), ("dense", self.dense)]
@@ -115,35 +109,15 @@ class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "hidden", _hidden(self.hidden))
-        _whole("dim", self.dim, 1, 4096)
-        _whole("seed", self.seed, 0, 2**63 - 1)
-        if self.pairs not in PAIRS:
-            raise InputError(f"pairs is {self.pairs!r}; it must be 'fields' or 'groups'")
-        if self.fm_variance not in FM_VARIANCES:
-            raise InputError(f"fm_variance is {self.fm_variance!r}; it must be 'exact' or 'paper'")
+        msgspec.structs.force_setattr(self, "hidden", checked_layers(self.hidden, least=0))
+        check_whole("dim", self.dim, 1, 4096)
+        check_whole("seed", self.seed, 0, 2**63 - 1)
+        check_choice("pairs", self.pairs, ("fields", "groups"))
+        check_choice("fm_variance", self.fm_variance, ("exact", "paper"))
         _instance("prior", self.prior, Prior)
-        if not (_is_number(self.initial_spread) and 0.0 <= self.initial_spread <= 10.0):
-            raise InputError(f"initial_spread is {self.initial_spread!r}; it must be between 0 and 10")
-        if self.step_cap is not None and not (_is_number(self.step_cap) and self.step_cap > 0.0):
-            raise InputError(f"step_cap is {self.step_cap!r}; it must be above 0 (in units of √variance), or None for no cap")
+        check_number("initial_spread", self.initial_spread, least=0.0, most=10.0)
+        if self.step_cap is not None:
+            check_number("step_cap", self.step_cap, above=0.0, most=math.inf)
         if self.capacity is not None:
-            _whole("capacity", self.capacity, 1, 2**31 - 1)
+            check_whole("capacity", self.capacity, 1, 2**31 - 1)
         check_rate(self.negative_rate)
-
-
-def _whole(what: str, value: Any, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
-
-
-def _hidden(hidden: Any) -> tuple[int, ...]:
-    try:
-        sizes = tuple(hidden)
-    except TypeError:
-        raise InputError(f"hidden is {hidden!r}; it must be a list of layer sizes, such as (64, 32), or () for none") from None
-    if len(sizes) > DEEPEST:
-        raise InputError(f"hidden has {len(sizes)} layers; at most {DEEPEST} are allowed")
-    for size in sizes:
-        _whole("a hidden layer's size", size, 1, 65536)
-    return sizes

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
-from pbodl.kernels.layers.embedding import GOLDEN
 from pbodl.kernels.message_algebra import add_rows
+from pbodl.mixing import GOLDEN
 from pbodl.parallel.weights import Weights
 from pbodl.system.tensors import Bytes, pack, unpack
 

@@ -2,11 +2,9 @@
 
 The paper's warning holds: all of these learn faster from abnormal data too (docs/lab/parallel.md has figures).
 
-`Passes` and `EP` are kernels: `model.kernel = EP()` makes `model.learn` use them, minibatch by minibatch; the probabilities that it
+`model.learn_with(EP())` or `model.learn_with(Passes())` makes `model.learn` work minibatch by minibatch; the probabilities that it
 returns are those of the first visit to each row.
 """
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,43 +14,49 @@ from pbodl.data.convert import concat
 from pbodl.data.sampling import kept_rows, selected
 from pbodl.errors import InputError
 from pbodl.gaussian import Gaussian
+from pbodl.kernels.arguments import (
+    Features,
+    LabelledSamples,
+    Network,
+    NetworkWeights,
+    Outputs,
+    most_features,
+    outputs_between,
+    samples_between,
+)
 from pbodl.kernels.ep import Cavity, Sites, ep_pass
-from pbodl.kernels.layers.embedding import Features, Rows
-from pbodl.kernels.network import Dense, learn_batch, most_features
+from pbodl.kernels.network import learn_batch
+from pbodl.models.learning import Learning
 
 
-class Passes:
+class Passes(Learning):
     """Several ADF passes over each minibatch of `rows` rows.
 
-    Each pass raises the likelihood to the power 1/passes, so that all of them count a row once; `paper=True` counts it in every
-    pass, as the paper does: faster, and too sure of itself.
+    Each pass raises the likelihood to the power 1/passes, so that all passes together count a row once. `paper=True` counts it in
+    every pass, as the paper does: faster, but overconfident.
     """
 
     def __init__(self, passes: int = 2, rows: int = 256, paper: bool = False) -> None:
         self.passes, self.rows = _at_least_one("passes", passes), _at_least_one("rows", rows)
         self.power = np.float32(1.0 if paper else 1.0 / passes)
 
-    def __call__(
-        self, weights: Any, dense: Any, shape: Any, features: Any, clicks: Any, powers: Any, clock: Any, prior: Any,
-        forgetting: Any, cap: Any, mean: Any, variance: Any, rejected: Any,
-    ) -> None:  # fmt: skip
-        """As `network.learn_batch`."""
-        for start in range(0, len(clicks), self.rows):
-            part, here = _part(features, start, start + self.rows)
-            own = clicks[here], powers[here] * self.power, clock[here], prior
-            learn_batch(weights, dense, shape, part, *own, forgetting, cap, mean[here], variance[here], rejected)
-            ignored = np.empty((2, len(own[0])))
+    def learn(self, weights: NetworkWeights, network: Network, samples: LabelledSamples, outputs: Outputs) -> None:
+        for start in range(0, len(samples.clicks), self.rows):
+            stop = min(start + self.rows, len(samples.clicks))
+            part = samples_between(samples, start, stop)
+            part = part._replace(powers=part.powers * self.power)
+            learn_batch(weights, network, part, outputs_between(outputs, start, stop))
             for _ in range(1, self.passes):
-                learn_batch(weights, dense, shape, part, *own, forgetting, cap, ignored[0], ignored[1], rejected)
-            at, times = np.unique(part.rows, return_counts=True)
-            weights.count[at] -= (times * (self.passes - 1)).astype(np.uint32)
+                learn_batch(weights, network, part, _ignored(outputs, stop - start))
+            at, times = np.unique(part.features.rows, return_counts=True)
+            weights.rows.count[at] -= (times * (self.passes - 1)).astype(np.uint32)
 
 
-class EP:
+class EP(Learning):
     """Expectation propagation over each minibatch of `rows` rows.
 
-    It ends when a pass moves no mean by more than `tolerance` standard deviations, or after `passes` passes; `damping` is the share
-    of the way that a site goes at each visit after the first.
+    It ends when a pass moves no mean by more than `tolerance` standard deviations, or after `passes` passes. `damping` is the share
+    of the way that a site moves at each visit after the first.
     """
 
     def __init__(self, passes: int = 5, rows: int = 256, damping: float = 0.5, tolerance: float = 0.01) -> None:
@@ -62,26 +66,18 @@ class EP:
         self.damping, self.tolerance = damping, tolerance
         self.passes_made = self.minibatches = self.converged = 0
 
-    def __call__(
-        self, weights: Any, dense: Any, shape: Any, features: Any, clicks: Any, powers: Any, clock: Any, prior: Any,
-        forgetting: Any, cap: Any, mean: Any, variance: Any, rejected: Any,
-    ) -> None:  # fmt: skip
-        """As `network.learn_batch`."""
-        for start in range(0, len(clicks), self.rows):
-            part, here = _part(features, start, start + self.rows)
-            sites, cavity = _sites(weights, dense, shape.sizes, part)
-            own = clicks[here], powers[here], clock[here], prior
-            ep_pass(
-                True, 1.0, sites, cavity, weights, dense, shape, part, *own, forgetting, cap, mean[here], variance[here], rejected
-            )
-            ignored = np.empty((2, len(own[0])))
-            at = np.unique(part.rows)
+    def learn(self, weights: NetworkWeights, network: Network, samples: LabelledSamples, outputs: Outputs) -> None:
+        for start in range(0, len(samples.clicks), self.rows):
+            stop = min(start + self.rows, len(samples.clicks))
+            part = samples_between(samples, start, stop)
+            sites, cavity = _sites(weights, network.shape.sizes, part.features)
+            ep_pass(True, 1.0, sites, cavity, weights, network, part, outputs_between(outputs, start, stop))
+            at = np.unique(part.features.rows)
             step, made = np.inf, 1
             while made < self.passes and step > self.tolerance:
-                before = _weights(weights, dense, at).mean
-                later = part, *own, forgetting, cap, ignored[0], ignored[1], rejected
-                ep_pass(False, self.damping, sites, cavity, weights, dense, shape, *later)
-                after = _weights(weights, dense, at)
+                before = _flat(weights, at).mean
+                ep_pass(False, self.damping, sites, cavity, weights, network, part, _ignored(outputs, stop - start))
+                after = _flat(weights, at)
                 step = float((np.abs(after.mean - before) / np.sqrt(after.variance)).max())
                 made += 1
             self.passes_made += made
@@ -104,31 +100,30 @@ def multiple_data(batch: Batch, position: int, seed: int, rate: float, sets: int
     return concat([part.rows(start, start + rows) for start in starts for part in chosen if start < len(part)])
 
 
-def _part(features: Features, start: int, stop: int) -> tuple[Features, slice]:
-    """Samples start to stop of a batch's features."""
-    ends = features.indptr[start : stop + 1]
-    entries = (array[ends[0] : ends[-1]] for array in features[1:])
-    return Features(ends - ends[0], *entries), slice(start, stop)
+def _ignored(outputs: Outputs, n: int) -> Outputs:
+    """Room for predictions that nobody reads: those of later visits."""
+    return Outputs(np.empty(n), np.empty(n), outputs.rejected)
 
 
-def _weights(weights: Rows, dense: Dense, at: NDArray[np.int32]) -> Gaussian:
-    """All weights that a minibatch can change."""
-    linear = at if len(weights.linear_mean) else at[:0]
+def _flat(weights: NetworkWeights, at: NDArray[np.int32]) -> Gaussian:
+    """All weights that a minibatch with the rows `at` can change."""
+    rows, dense = weights
+    linear = at if len(rows.linear_mean) else at[:0]
     parts = [
-        (weights.mean[at], weights.variance[at]),
-        (weights.linear_mean[linear], weights.linear_variance[linear]),
+        (rows.mean[at], rows.variance[at]),
+        (rows.linear_mean[linear], rows.linear_variance[linear]),
         (dense.mean, dense.variance),
     ]
     return Gaussian(*(np.concatenate([array.ravel() for array in arrays]) for arrays in zip(*parts, strict=True)))
 
 
-def _sites(weights: Rows, dense: Dense, sizes: NDArray[np.int64], features: Features) -> tuple[Sites, Cavity]:
+def _sites(weights: NetworkWeights, sizes: NDArray[np.int64], features: Features) -> tuple[Sites, Cavity]:
     """Sites of 1 for a minibatch, and room for one sample's cavity."""
-    samples, most, dim = len(features.indptr) - 1, most_features(features.indptr), weights.mean.shape[1]
+    samples, most, dim = len(features.indptr) - 1, most_features(features.indptr), weights.rows.mean.shape[1]
     entries, n = len(features.rows), int(((sizes[:-1] + 1) * sizes[1:]).sum())
     sites = Sites(np.zeros((entries, 2, dim)), np.zeros((entries, 2, 1)), np.zeros((samples, 2, n)))
-    f32 = np.float32
-    return sites, Cavity(np.empty((2, most, dim), f32), np.empty((2, most, 1), f32), np.empty((2, *dense.mean.shape), f32))
+    f32, layers = np.float32, weights.dense.mean.shape
+    return sites, Cavity(np.empty((2, most, dim), f32), np.empty((2, most, 1), f32), np.empty((2, *layers), f32))
 
 
 def _at_least_one(name: str, value: int) -> int:

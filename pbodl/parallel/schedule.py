@@ -25,6 +25,16 @@ FAR = 3.0  # a rise over its lowest of all that is taken for overshooting, howev
 MOST_WORKERS, MOST_ROWS = 4096, 65536
 
 
+def check_workers(workers: int) -> None:
+    """Refuse a number of workers that is out of range."""
+    _check_count("workers", workers, MOST_WORKERS)
+
+
+def _check_count(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise InputError(f"{name} is {value}; it must be a whole number from 1 to {most}")
+
+
 class Round(NamedTuple):
     workers: int
     rows: int  # for each
@@ -39,9 +49,8 @@ class Schedule:
     """
 
     def __init__(self, workers: int, rows: int, burn_in: Duration | None = None) -> None:
-        for name, value, most in (("workers", workers, MOST_WORKERS), ("rows of a minibatch", rows, MOST_ROWS)):
-            if not 1 <= value <= most:
-                raise InputError(f"{name} is {value}; it must be a whole number from 1 to {most}")
+        check_workers(workers)
+        _check_count("rows of a minibatch", rows, MOST_ROWS)
         self.workers, self.rows, self.burn_in = workers, rows, burn_in
         self.brakes = 0  # how often the rows of a round were halved
         self._began: float | None = None

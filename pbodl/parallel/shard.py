@@ -18,9 +18,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl.data.hashing import wrapping
 from pbodl.errors import InputError
+from pbodl.kernels.guards import CAUTIOUS, TRUSTING, Guard
 from pbodl.kernels.layers.embedding import initialise_rows
-from pbodl.kernels.message_algebra import CAUTIOUS, TRUSTING, Guard, product
+from pbodl.kernels.message_algebra import product
 from pbodl.models.adaptation import evidence, exchange, move_centres, row_prior
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
@@ -162,7 +164,7 @@ class Shard:
         new = at >= old_size
         table.field[at[new]] = message.fields[new]
         table.last_seen[at[new]] = message.clock
-        with np.errstate(over="ignore"):
+        with wrapping():
             initialise_rows(self.model.rows(), table.keys[old_size:], table.field[old_size:], old_size, self.model.row_prior)
         return at
 

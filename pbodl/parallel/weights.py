@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.kernels.layers.embedding import Features, forget_rows
+from pbodl.kernels.arguments import Features
+from pbodl.kernels.layers.embedding import forget_rows
 from pbodl.kernels.network import forget_dense
 from pbodl.models.adaptation import in_force, row_prior
 from pbodl.models.deep_probit import DeepProbit

@@ -5,19 +5,22 @@ prior's, so that nothing has to be kept while learning.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.hashing import wrapping
 from pbodl.data.table.feature_table import Table
+from pbodl.kernels.arguments import LabelledSamples, Network, NetworkWeights, Outputs
 from pbodl.kernels.layers.embedding import initialise_rows
 from pbodl.kernels.message_algebra import quotient
 from pbodl.kernels.network import learn_batch
 from pbodl.kernels.row_powers import learn_to_powers
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.learning import Learning
 from pbodl.parallel.merge import DEFAULT, Shares, all_of_it, check_merge, fair_shares
 from pbodl.parallel.message import Message, shard_of
 from pbodl.parallel.shard import Pulled
@@ -77,8 +80,8 @@ class Worker:
             forget(local, every, max(part.clock for part in pulled))
         share = self._share(task, pulled[0], workers)
         before = take(local, every)
-        learned = _Kernel(share, lone)
-        local.kernel = learned
+        learned = MinibatchLearning(share, lone)
+        local.learn_with(learned)
         ctr = local.learn(task.batch)
         after = take(local, every)
         self.sequence += 1
@@ -92,7 +95,7 @@ class Worker:
         table.remove_older(np.inf)
         table.insert(task.keys)
         table.field[:] = task.fields
-        with np.errstate(over="ignore"):
+        with wrapping():
             initialise_rows(local.rows(), table.keys, table.field, 0, local.row_prior)
         for at, part in zip(task.at, pulled, strict=True):
             put(part.weights, local, at[part.places])
@@ -122,20 +125,19 @@ class Worker:
         )  # fmt: skip
 
 
-class _Kernel:
-    """The kernel of the local copy: the ordinary one for a lone worker, else that of the rule; it notes the predictive variance."""
+class MinibatchLearning(Learning):
+    """How a worker's local copy learns: a lone worker as usual, others to the powers of the merge rule.
+
+    variance  the mean predictive variance of the minibatch, once it is learned
+    """
 
     def __init__(self, share: Shares, lone: bool) -> None:
         self._share, self._lone = share, lone
         self.variance = 0.0
 
-    def __call__(
-        self, rows: Any, dense: Any, shape: Any, features: Any, clicks: Any, powers: Any, clock: Any, prior: Any, forgetting: Any,
-        cap: Any, mean: Any, variance: Any, rejected: Any,
-    ) -> None:  # fmt: skip
-        common = rows, dense, shape, features, clicks, powers
+    def learn(self, weights: NetworkWeights, network: Network, samples: LabelledSamples, outputs: Outputs) -> None:
         if self._lone:
-            learn_batch(*common, clock, prior, forgetting, cap, mean, variance, rejected)
+            learn_batch(weights, network, samples, outputs)
         else:
-            learn_to_powers(self._share.power, *common, cap, mean, variance, rejected)
-        self.variance = float(variance.mean())
+            learn_to_powers(self._share.power, weights, network, samples, outputs)
+        self.variance = float(outputs.variance.mean())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
-from pbodl.kernels.layers.embedding import RowPrior
+from pbodl.kernels.arguments import RowPrior
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
 

@@ -11,7 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -78,13 +77,10 @@ class Run:
             raise InputError(f"{folder} holds a model that `pbodl train` did not write; there is no run to resume")
         rate = model.negative_rate if config.training.negative_rate == "auto" else float(config.training.negative_rate)
         spec = config.build(rate).spec
-        if model.kind == config.kind == "fm-mlp" and "pairs" not in config.model:
-            # Where the configuration leaves it open, the run goes on as it began: release 0.1.0 knew "fields" alone.
-            spec = msgspec.structs.replace(spec, pairs=model.spec.pairs)
         if (model.schema, model.kind, model.spec) != (config.schema, config.kind, spec):
             raise InputError(f"{folder} was trained with another schema or model; resume it with the configuration it began with")
         period = config.training.period(config.schema)
-        if "period" in facts and facts["period"] != list(period):
+        if facts["period"] != list(period):
             raise InputError(f"{folder} was trained with another `every`; resume it with the one it began with")
         tracker = Tracker(config.schema, period)
         tracker.load_state(facts["tracker"], snapshot.parts["metrics"])

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.kernels import network
+from pbodl.kernels.arguments import Dense, Features, Forgetting, LabelledSamples, NetworkWeights, Outputs, RowPrior, Rows, Shape
+from pbodl.kernels.arguments import Network as NetworkArguments
 from pbodl.kernels.layers import interaction
-from pbodl.kernels.layers.embedding import Features, Forgetting, RowPrior, Rows
 from tests.oracles.naive import Feature, Gauss, Name, Network
 
 F32 = np.float32
@@ -24,17 +25,16 @@ class Arrays(NamedTuple):
     """What the fused kernels take."""
 
     rows: Rows
-    dense: network.Dense
-    shape: network.Shape
+    dense: Dense
+    shape: Shape
     prior: RowPrior
 
+    @property
+    def weights(self) -> NetworkWeights:
+        return NetworkWeights(self.rows, self.dense)
 
-class Learned(NamedTuple):
-    """What `learn_batch` says besides changing the weights."""
-
-    mean: NDArray[np.float64]
-    variance: NDArray[np.float64]
-    rejected: NDArray[np.int64]
+    def network(self, forgetting: Forgetting, cap: float = 0.0) -> NetworkArguments:
+        return NetworkArguments(self.shape, self.prior, forgetting, F32(cap))
 
 
 def random_network(
@@ -73,9 +73,9 @@ def as_arrays(made: Network, prior_variance: float = 0.5) -> Arrays:
         centre[layer, :n_in] = [made.centre.get((layer, i), 0.0) for i in range(n_in)]
         total[layer, : n_in + 1] = 0.0
     weights = np.full((2, *padded), np.nan, F32)
-    dense = network.Dense(weights[0], weights[1], np.zeros(1), F32(prior_variance), centre, total)
+    dense = Dense(weights[0], weights[1], np.zeros(1), F32(prior_variance), centre, total)
     n_fields = len(made.group_of_field)
-    shape = network.Shape(
+    shape = Shape(
         np.int64(OPS[made.op]), np.int64(MODES[made.fm_variance]), np.array(sizes, np.int64),
         np.int64(interaction.width(OPS[made.op], made.dim, n_fields)), F32(made.shortcut), np.array(made.group_of_field, np.int32),
     )  # fmt: skip
@@ -123,17 +123,17 @@ def learn(
     clock: Sequence[float] | NDArray | None = None,
     forgetting: Forgetting = NEVER,
     cap: float = 0.0,
-) -> Learned:
+) -> Outputs:
     """`learn_batch` on the arrays, which it changes."""
     n = len(samples)
-    out = Learned(np.empty(n), np.empty(n), np.zeros(3, np.int64))
+    out = Outputs(np.empty(n), np.empty(n), np.zeros(3, np.int64))
     with np.errstate(all="ignore"):
-        network.learn_batch(
-            arrays.rows, arrays.dense, arrays.shape, as_features(samples), np.array(clicks, F32),
+        labelled = LabelledSamples(
+            as_features(samples), np.array(clicks, F32),
             np.ones(n, F32) if powers is None else np.array(powers, F32),
             np.zeros(n) if clock is None else np.array(clock, np.float64),
-            arrays.prior, forgetting, F32(cap), *out,
         )  # fmt: skip
+        network.learn_batch(arrays.weights, arrays.network(forgetting, cap), labelled, out)
     return out
 
 
@@ -143,7 +143,7 @@ def predict(
     """`predict_batch`: mean and variance of z_L of every sample."""
     mean, variance = np.empty(len(features.indptr) - 1), np.empty(len(features.indptr) - 1)
     with np.errstate(all="ignore"):
-        network.predict_batch(arrays.rows, arrays.dense, arrays.shape, features, now, arrays.prior, forgetting, mean, variance)
+        network.predict_batch(arrays.weights, arrays.network(forgetting), features, now, mean, variance)
     return mean, variance
 
 
@@ -152,6 +152,6 @@ def copied(arrays: Arrays) -> Arrays:
     rows, dense, shape, prior = arrays
     return Arrays(
         Rows(*(array.copy() for array in rows)),
-        network.Dense(*(part.copy() for part in dense)),
+        Dense(*(part.copy() for part in dense)),
         shape, prior,
     )  # fmt: skip

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from pbodl.kernels.adf import LARGEST, adf_update, decay
+from pbodl.kernels.adf import adf_update, decay
+from pbodl.kernels.guards import LARGEST
 from pbodl.kernels.layers.probit import probit_backward
 from tests.oracles.differences import derivative
 from tests.oracles.quadrature import posterior

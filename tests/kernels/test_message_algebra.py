@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pbodl.kernels.message_algebra import LEAST_SHARE, TRUSTING, Guard, add_rows, product, quotient
+from pbodl.kernels.guards import LEAST_SHARE, TRUSTING, Guard
+from pbodl.kernels.message_algebra import add_rows, product, quotient
 from tests.oracles.densities import product_moments
 
 F32 = np.float32

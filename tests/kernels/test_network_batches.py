@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbodl.kernels.layers.embedding import Forgetting, initialise_rows
+from pbodl.kernels.arguments import Forgetting
+from pbodl.kernels.layers.embedding import initialise_rows
 from pbodl.kernels.network import forget_dense
 from tests.kernels.arrays import as_arrays, as_features, copied, learn, predict, random_network, read
 from tests.oracles import naive

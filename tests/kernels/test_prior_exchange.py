@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from pbodl.kernels.adf import decay
-from pbodl.kernels.layers.embedding import RowPrior, Rows, standard_draw
-from pbodl.kernels.message_algebra import LEAST_SHARE
+from pbodl.kernels.arguments import RowPrior, Rows
+from pbodl.kernels.guards import LEAST_SHARE
+from pbodl.kernels.layers.embedding import standard_draw
 from pbodl.kernels.prior_exchange import exchange_priors, exchanged, field_evidence
 from tests.oracles.prior import likeliest_variance, posterior
 

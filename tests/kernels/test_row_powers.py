@@ -5,6 +5,7 @@ import pytest
 
 import pbodl
 from pbodl.kernels.row_powers import learn_to_powers
+from pbodl.models.learning import Learning
 from tests.click_log import PLAIN
 from tests.parallel.logs import plain_log
 
@@ -12,11 +13,11 @@ from tests.parallel.logs import plain_log
 def with_powers(model, power):
     """Let a model learn every row to this power."""
 
-    def kernel(rows, dense, shape, features, clicks, powers, clock, prior, forgetting, cap, mean, variance, rejected):
-        row_powers = np.full(len(rows.count), power, np.float32)
-        learn_to_powers(row_powers, rows, dense, shape, features, clicks, powers, cap, mean, variance, rejected)
+    class ToThePower(Learning):
+        def learn(self, weights, network, samples, outputs):
+            learn_to_powers(np.full(len(weights.rows.count), power, np.float32), weights, network, samples, outputs)
 
-    model.kernel = kernel
+    model.learn_with(ToThePower())
     return model
 
 

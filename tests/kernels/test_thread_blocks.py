@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pbodl.kernels.layers.embedding import Features
+from pbodl.kernels.arguments import Features, NetworkWeights
 from pbodl.kernels.thread_blocks import Copied, Shown, exchange_weights, gather, point_to_copies, spans, weigh
 from pbodl.parallel.threads.frequent import frequent_rows
 from tests.parallel.logs import fm, plain_log
@@ -17,6 +17,10 @@ def trained(seed: int):
     return model
 
 
+def weights_of(model):
+    return NetworkWeights(model.rows(), model.dense)
+
+
 def shown(n, share=1.0):
     """As if nothing had been there."""
     return Shown(np.zeros(n), np.zeros(n), np.full(n, share), np.zeros((2, n)))
@@ -27,7 +31,7 @@ def naturals(model, before=None):
     both = spans(model.shape, model.rows(), COPIED)
     to = before or shown(both[-1].places[1])
     for span in both:
-        exchange_weights(model.dense, model.shape, model.rows(), COPIED.rows, span, to, True)
+        exchange_weights(weights_of(model), model.shape, COPIED.rows, span, to, True)
     return to.added
 
 
@@ -79,7 +83,7 @@ def test_a_variance_stays_below_ten_times_the_priors_or_what_it_was():
     least, share = np.empty((2, n))
     base = np.full((2, n), 1e3)
     base[0, 7] = 0.01
-    weigh(base, model.dense, model.shape, rows, COPIED, model.row_prior, 0.5, np.array([0.7, 0.8, 0.9]), least, share)
+    weigh(base, weights_of(model), model.network, COPIED, 0.5, np.array([0.7, 0.8, 0.9]), least, share)
     precision, mean = np.empty((2, n))
     gather(np.stack([np.full((2, n), -1e6), base]), least, 0, n, precision, mean)
     variance = 1.0 / precision
@@ -99,7 +103,7 @@ def test_weights_come_back_from_their_natural_parameters():
     precision, precision_mean = naturals(source)
     for span in spans(target.shape, target.rows(), COPIED):
         to = as_shown(precision, precision_mean / precision)
-        exchange_weights(target.dense, target.shape, target.rows(), COPIED.rows, span, to, False)
+        exchange_weights(weights_of(target), target.shape, COPIED.rows, span, to, False)
     for name in ("mean", "linear_variance"):
         np.testing.assert_array_equal(target.table.column(name)[COPIED.rows], source.table.column(name)[COPIED.rows])
     others = np.setdiff1d(np.arange(min(target.table.size, source.table.size)), COPIED.rows)

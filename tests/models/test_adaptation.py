@@ -1,7 +1,5 @@
 """Priors that follow the stream, and hidden units their mean: at set moments however it is cut, part of the state."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from pbodl.training.inspect.feature_weights import weights_of
 from tests.click_log import PLAIN, RICH, click_log
 
 LOG = click_log(300)
-OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run-0.1.0" / "run"
 KINDS = [pbodl.DeepProbit, pbodl.SparseMLP, pbodl.FMMLP, pbodl.FFMMLP]
 OPTIONS = [{}, {"half_life": "1h", "decay_mean": True}, {"capacity": 40}, {"time_to_live": "1h"}]
 PRIORS = ("prior.variance", "prior.linear_variance")
@@ -101,15 +98,6 @@ def test_saved_and_loaded_is_never_stopped(tmp_path):
     comp.learn(LOG[100:])
     ref.learn(LOG)
     assert same(ref, comp)
-
-
-def test_a_snapshot_of_before_has_the_priors_of_its_specification():
-    model = pbodl.load(OLD_RUN)
-    assert model.spec.adapt_prior and model.rows_learned
-    untaught = type(model).from_spec(model.schema, model.spec)
-    for name in PRIORS:
-        np.testing.assert_array_equal(model.state()[name], untaught.state()[name])
-    assert not model.dense.centre.any() and not model.dense.total.any()
 
 
 def test_a_damaged_prior_is_refused():

@@ -1,4 +1,5 @@
-"""Learning, on worlds whose true probabilities are known: how near the optimum, and whether the uncertainty is honest.
+"""Learning, on worlds whose true probabilities are known: how near the optimum, and whether the uncertainty is honest; and the
+object that says how a model learns.
 
 The settings of FM-MLP for the small market were chosen on seeds 0 and 1 of it; the tests use others.
 """
@@ -12,6 +13,7 @@ from scipy import stats
 import pbodl
 from pbodl.data.schema import Field, Schema
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.learning import Learning
 from tests.oracles.worlds import FromThePrior, Market, log_loss, places_in_prediction
 
 FIELDS = [Field("user", group="user"), Field("ad", group="ad"), Field("site", group="context")]
@@ -152,3 +154,52 @@ def test_downsampled_negatives_are_put_right() -> None:
     model.learn(pa.table({name: column[kept] for name, column in rows.items()}))
     rows, _ = world.draw(20_000)
     assert model.predict(pa.table(rows)).ctr.mean() == pytest.approx(rows["click"].mean(), rel=0.08)
+
+
+class Watched(Learning):
+    """Sequential learning that counts what it is given."""
+
+    spare = 3
+
+    def __init__(self) -> None:
+        self.started: list[DeepProbit] = []
+        self.samples = self.rows = 0
+
+    def start(self, model: DeepProbit) -> None:
+        self.started.append(model)
+
+    def learn(self, weights, network, samples, outputs) -> None:
+        self.samples += len(samples.clicks)
+        self.rows = len(weights.rows.mean)
+        super().learn(weights, network, samples, outputs)
+
+
+def test_a_model_learns_with_what_it_is_given() -> None:
+    rows = pa.table(Market(1).draw(500)[0])
+    ref, comp, watched = deep(pbodl.FMMLP), deep(pbodl.FMMLP), Watched()
+    comp.learn_with(watched)
+    np.testing.assert_array_equal(comp.learn(rows), ref.learn(rows))
+    assert watched.started == [comp]
+    assert (watched.samples, watched.rows) == (500, comp.table.size + watched.spare)
+    for name, array in ref.state().items():
+        np.testing.assert_array_equal(comp.state()[name], array, err_msg=name)
+
+
+def test_a_model_can_go_back_to_learning_in_sequence() -> None:
+    model, watched = deep(pbodl.FMMLP), Watched()
+    model.learn_with(watched)
+    model.learn_with(Learning())
+    model.learn(pa.table(Market(1).draw(50)[0]))
+    assert watched.samples == 0
+
+
+def test_a_model_that_is_refused_learns_as_before() -> None:
+    class Refusing(Learning):
+        def start(self, model: DeepProbit) -> None:
+            raise pbodl.InputError("not this one")
+
+    model = deep(pbodl.FMMLP)
+    before = model.learning
+    with pytest.raises(pbodl.InputError, match="not this one"):
+        model.learn_with(Refusing())
+    assert model.learning is before

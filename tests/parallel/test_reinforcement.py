@@ -35,7 +35,7 @@ def learned(rows: list[dict[str, int]], kernel=None):
     prior = pbodl.Prior(embedding=VARIANCE, dense=VARIANCE)
     model = pbodl.SparseMLP(TOY, dim=1, hidden=(), linear=False, initial_spread=0.0, prior=prior)
     if kernel is not None:
-        model.kernel = kernel
+        model.learn_with(kernel)
     model.learn(rows)
     state = model.state()
     at = [state["embedding.keys"].tolist().index(hash_value(name, value)) for name, value in FEATURES]
@@ -83,7 +83,7 @@ def test_ep_ends_when_nothing_moves_any_more():
 def test_one_pass_is_adf(kernel):
     batch = plain_log(300)
     ref, comp = fm(), fm()
-    comp.kernel = kernel
+    comp.learn_with(kernel)
     np.testing.assert_array_equal(comp.learn(batch), ref.learn(batch))
     assert differing(ref, comp) == []
 
@@ -93,7 +93,7 @@ def test_a_row_counts_once_however_often_it_is_visited(kernel):
     batch = rich_log(200)
     ref, comp = pbodl.FMMLP(RICH, dim=2, hidden=(4,), half_life="2d"), pbodl.FMMLP(RICH, dim=2, hidden=(4,), half_life="2d")
     ref.learn(batch)
-    comp.kernel = kernel
+    comp.learn_with(kernel)
     comp.learn(batch)
     a, b = ref.state(), comp.state()
     for name in ("embedding.keys", "embedding.count", "embedding.field", "counters", "clock", "scale.moments"):
@@ -106,7 +106,7 @@ def test_a_row_counts_once_however_often_it_is_visited(kernel):
 def test_the_papers_passes_count_a_row_every_time():
     batch = plain_log(500)
     once, often = fm(), fm()
-    often.kernel = Passes(passes=3, rows=64, paper=True)
+    often.learn_with(Passes(passes=3, rows=64, paper=True))
     once.learn(batch)
     often.learn(batch)
     precision = [1 / model.state()["linear.variance"].astype(float) - 1 / 0.03 for model in (once, often)]
@@ -119,7 +119,7 @@ def test_reinforced_models_still_learn():
     ref = log_loss(batch, fm(**options).learn(batch))
     for kernel in (EP(passes=3, rows=64), Passes(passes=2, rows=64)):
         model = fm(**options)
-        model.kernel = kernel
+        model.learn_with(kernel)
         assert log_loss(batch, model.learn(batch)) < ref + 0.01
 
 

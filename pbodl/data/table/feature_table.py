@@ -6,7 +6,7 @@ rows, for the kernels. Whatever drops rows (eviction, time to live) compacts the
 The table does not decide *what* to evict: the model scores its rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -15,13 +15,19 @@ from pbodl._jit import jit
 from pbodl.data.hashing import wrapping
 from pbodl.data.table.key_index import SMALLEST, enter_rows, find_rows, first_places_of, fitting_samples, insert_keys, slots_for
 from pbodl.data.table.memory import aligned, beside_each_other
-from pbodl.data.table.spread import Spread, at_once
 from pbodl.errors import InputError
 
 # Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
 LARGE = 1_000_000
 ABOUT = ("keys", "field", "last_seen", "count")  # every row has, beside its columns
 STATE = (*ABOUT, "evicted", "expired")
+Work = Callable[[int, int], None]  # does rows start to stop, each independently of all other rows
+Spread = Callable[[Work, int], None]  # has the work done for rows 0 to n, perhaps by several threads
+
+
+def at_once(work: Work, n: int) -> None:
+    """Do all rows in the calling thread."""
+    work(0, n)
 
 
 @jit
@@ -54,7 +60,7 @@ class Table:
         self.capacity = capacity
         self.time_to_live = time_to_live
         self.size = self.evicted = self.expired = 0
-        self.spread: Spread = at_once  # who works on its rows, where the work is a row's own
+        self.spread: Spread = at_once  # who does work that is independent row by row
         self._widths = dict(columns)
         self._beside: tuple[str, ...] = ()
         self._take(self._room(0))

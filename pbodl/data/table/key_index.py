@@ -8,7 +8,7 @@ constant, which depend on all of its bits: keys that share their low bits do not
 import numpy as np
 
 from pbodl._jit import inlined, jit, prefetch
-from pbodl.kernels.layers.embedding import MIX_1
+from pbodl.mixing import MIX_1
 
 SMALLEST = 64
 GROUP = 64  # keys that are looked for together

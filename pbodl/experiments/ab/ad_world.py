@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
-from pbodl.data.hashing import finish, wrapping
+from pbodl.data.hashing import wrapping
 from pbodl.data.synthetic.world import probability, rng, zipf
 from pbodl.errors import InputError
 from pbodl.experiments.ab.ad_market import AGES, DAY, GENDERS, HOUR, PAIR, REGIONS, TRIPLE, make_market
+from pbodl.mixing import mix
 
 CTR = 0.04  # of an ad drawn at random from those that fit the user
 SPREADS = (0.35, 0.40, 0.50, 0.80, 0.40, 0.40)  # standard deviations of the parts of the log-odds
@@ -133,7 +134,7 @@ def find_candidates(requests, users, ads, slots, truth, parts, indptr, found, od
             ad = slots.ad[slot, at[slot]]
             if (ads.ages[ad] >> age) & (ads.genders[ad] >> gender) & (ads.regions[ad] >> region) & 1 == 0:
                 continue
-            if finish(requests.pacing[i] + np.uint64(slot)) > TAKES_PART:
+            if mix(requests.pacing[i] + np.uint64(slot)) > TAKES_PART:
                 continue
             parts_of(truth, user, context, ad, hour, own)
             total = truth.intercept

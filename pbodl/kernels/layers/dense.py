@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import inlined, jit, kernel
-from pbodl.kernels.adf import adf_step, only_if
-from pbodl.kernels.layers.interaction import USUAL
+from pbodl.kernels.adf import adf_step
+from pbodl.kernels.arguments import USUAL
+from pbodl.kernels.guards import only_if
 from pbodl.kernels.normal import HALF, ONE, TWO, ZERO
 
 BLOCK = 40  # samples side by side in `dense_forward_block`: their sums for two outputs fill ten registers; 1000 are 25 blocks

@@ -10,71 +10,20 @@ the *initial posterior mean* is a small draw, a pure function of (seed, key, dim
 order of arrival, and known without memory for features that were never seen.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from pbodl._jit import first_column, in_order, inlined, jit, kernel
-from pbodl.kernels.adf import adf_step, adf_update, decay, only_if
-from pbodl.kernels.layers.interaction import USUAL
+from pbodl.kernels.adf import adf_step, adf_update, decay
+from pbodl.kernels.arguments import USUAL
+from pbodl.kernels.guards import only_if
 from pbodl.kernels.normal import ONE, ZERO
+from pbodl.mixing import GOLDEN, mix
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multiples spread evenly
-MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-MIX_2 = np.uint64(0x94D049BB133111EB)
-S16, S27, S30, S31, S32, S48 = (np.uint64(n) for n in (16, 27, 30, 31, 32, 48))
+S16, S32, S48 = (np.uint64(n) for n in (16, 32, 48))
 LOW_16 = np.uint64(0xFFFF)
 SMALLEST_FORGETTING = 1e-4  # half-lives that a step of decay waits for: float32 would lose the many smaller ones of a frequent row
 DRAW_CENTRE = 2.0 * 65535.0
 DRAW_SCALE = 1.0 / 37837.22723720648  # √(4 (65536² - 1)/12)
-
-
-class Rows(NamedTuple):
-    """The weights that features own, one row per feature."""
-
-    mean: np.ndarray  # float32 (rows, D)
-    variance: np.ndarray
-    linear_mean: np.ndarray  # float32 (rows, 1); (0, 1) without the linear term
-    linear_variance: np.ndarray
-    last_seen: np.ndarray  # float64 (rows,): the clock when it was last learned from; with decay, up to which it is decayed
-    count: np.ndarray  # type: ignore[assignment]  # uint32 (rows,): how many samples it was learned from; hides tuple.count
-
-
-class RowPrior(NamedTuple):
-    """What a row is before any data: N(0, variance of its field), started at a small random mean."""
-
-    variance: np.ndarray  # float32 (fields, D)
-    linear_variance: np.ndarray  # float32 (fields,)
-    initial_scale: np.float32
-    seed: np.uint64
-
-
-class Forgetting(NamedTuple):
-    """Decay towards the prior: half-life in units of the clock (0: none), and whether means decay too.
-
-    Means that started from a draw never decay: at the prior's zero they would be in the saddle of erratum E7.
-    """
-
-    half_life: np.float64
-    also_mean: np.bool_
-
-
-class Features(NamedTuple):
-    """A batch's features in CSR form: sample s owns entries indptr[s] to indptr[s+1]."""
-
-    indptr: np.ndarray  # int64 (samples + 1,)
-    rows: np.ndarray  # int32 (entries,): place in the table, -1 if unseen
-    keys: np.ndarray  # uint64 (entries,)
-    values: np.ndarray  # float32 (entries,)
-    fields: np.ndarray  # int32 (entries,)
-
-
-@inlined
-def mix(h):
-    """A bijection of 64-bit integers in which every input bit stirs every output bit."""
-    h = (h ^ (h >> S30)) * MIX_1
-    h = (h ^ (h >> S27)) * MIX_2
-    return h ^ (h >> S31)
 
 
 @inlined

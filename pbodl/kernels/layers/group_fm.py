@@ -10,7 +10,8 @@ logs it is mostly noise. With one feature to a group it is FM itself.
 import numpy as np
 
 from pbodl._jit import inlined, kernel
-from pbodl.kernels.layers.interaction import USUAL, fm_backward, fm_forward
+from pbodl.kernels.arguments import USUAL
+from pbodl.kernels.layers.interaction import fm_backward, fm_forward
 from pbodl.kernels.normal import ZERO
 
 

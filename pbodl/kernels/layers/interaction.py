@@ -19,11 +19,11 @@ One pass gives all of it: a feature (m, v) that joins those before it, of sums S
 import numpy as np
 
 from pbodl._jit import inlined, kernel
+from pbodl.kernels.arguments import USUAL
 from pbodl.kernels.normal import TWO, ZERO
 
 CONCAT, SUM, FM, FFM, GROUP_FM = 0, 1, 2, 3, 4
 EXACT, PAPER = 0, 1
-USUAL = 16  # the default dimension
 
 
 @inlined

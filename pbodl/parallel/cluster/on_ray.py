@@ -213,7 +213,7 @@ def ray_for(settings: RaySettings) -> Callable[[Run], contextlib.AbstractContext
     def engine(run: Run) -> Iterator[OnRay]:
         if not isinstance(run.model, DeepProbit):
             raise InputError(f"the engine is 'ray', but a {run.model.kind!r} model learns in one process only; leave --engine out")
-        if settings.burn_in is not None and not settings.burn_in.in_rows and run.model._counts_rows:
+        if settings.burn_in is not None and not settings.burn_in.in_rows and run.model.counts_rows:
             raise InputError("a burn-in given as time needs a schema with a time column; give it in rows, such as 100k")
         folder = (run.folder / "shards").absolute()
         shutil.rmtree(folder, ignore_errors=True)

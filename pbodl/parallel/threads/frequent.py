@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.kernels.layers.embedding import Features
+from pbodl.kernels.arguments import Features
 from pbodl.kernels.thread_blocks import Copied
 
 SAMPLES = 256  # that are asked

@@ -17,7 +17,8 @@ from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import nearest
 from pbodl.errors import InputError
-from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, GROUP_FM, SUM, USUAL
+from pbodl.kernels.arguments import USUAL
+from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, GROUP_FM, SUM
 from pbodl.kernels.sample_blocks import pack_layers
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit, prefetch
-from pbodl.data.hashing import finish, wrapping
+from pbodl.data.hashing import wrapping
+from pbodl.mixing import mix
 from pbodl.serving.scoring.candidate_kernels import Operation, room_for
 
 CAPACITY = 32_768  # ads
@@ -29,7 +30,7 @@ def _recall(slots, known, asked, size, keys, places, fresh):
         mixed = np.uint64(0)
         for j in range(keys.shape[1]):
             mixed += (keys[s, j] ^ keys[s, j] >> np.uint64(32)) * (ODD * np.uint64(2 * j + 1))
-        places[s] = np.int32(finish(mixed) & mask)
+        places[s] = np.int32(mix(mixed) & mask)
         prefetch(slots, np.uint32(places[s]))
     for s in range(n):
         prefetch(known, np.uint32(max(slots[places[s]] - 1, 0)))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
-from pbodl.kernels.layers.embedding import mix
+from pbodl.mixing import mix
 
 DONE = 5  # the status of an entry that is not in the index
 

@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 
+from pbodl.kernels.arguments import Features, Forgetting, RowPrior, Rows
 from pbodl.kernels.layers.embedding import (
-    Features,
-    Forgetting,
-    RowPrior,
-    Rows,
     embedding_forward,
     embedding_preview,
     forget_rows,

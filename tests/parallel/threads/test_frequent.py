@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pbodl.kernels.layers.embedding import Features
+from pbodl.kernels.arguments import Features
 from pbodl.parallel.threads.frequent import FREQUENT, MOST, SLOTS, frequent_rows
 
 

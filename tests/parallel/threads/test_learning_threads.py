@@ -9,7 +9,7 @@ import pbodl
 from pbodl.errors import InputError
 from pbodl.models.clock import parse_duration
 from pbodl.parallel.threads import learning_threads
-from pbodl.parallel.threads.learning_threads import SMALLEST, block_edges, learn_with_threads
+from pbodl.parallel.threads.learning_threads import SMALLEST, block_edges, learn_with_threads, threads_for
 from tests.click_log import PLAIN, RICH
 from tests.parallel.logs import differing, fm, log_loss, market_log, rich_log
 
@@ -101,7 +101,7 @@ def test_threads_learn_every_row_once():
     schema = pbodl.Schema(label="click", fields=[pbodl.Field(name) for name in ("user", "ad", "site")])
     model = pbodl.FMMLP(schema, dim=2, hidden=(4,))
     learn_with_threads(model, 4)
-    model.kernel.seen = 10**6
+    model.learning.seen = 10**6
     ctr = model.learn(rows)
     # No two rows share a feature, so that no update can be lost.
     assert (model.table.count == 1).all() and model.table.size == 15_000
@@ -132,7 +132,7 @@ def test_dense_weights_decay_once_and_not_once_per_thread():
     for model in models:
         model.dense.variance[:] *= 0.01
     learn_with_threads(models[1], 2, in_turns=True)
-    models[1].kernel.seen = 10**6
+    models[1].learning.seen = 10**6
     ref, comp = (model.learn(batch) is not None and model.dense.variance[0, 0, 0] for model in models)
     # A batch decays at its start; the rest follows with the next one.
     models[1].learn(batch._replace(times=batch.times + 3000 * 60.0).rows(0, 1))
@@ -145,27 +145,27 @@ def test_a_new_prior_is_not_taken_for_overshooting():
     batch = market_log(20_000)
     model = fm(adapt_prior=False)
     learn_with_threads(model, 2)
-    model.kernel.seen = 10**6
+    model.learning.seen = 10**6
     for start in range(0, 12_000, 1000):
         model.learn(batch.rows(start, start + 1000))
-    before = model.kernel._variance
+    before = model.learning._variance
     model.row_prior = model.row_prior._replace(variance=model.row_prior.variance * 2)
     model.table.column("variance")[:] *= 2
     model.learn(batch.rows(12_000, 12_100))
-    assert model.kernel._variance > 1.5 * before
+    assert model.learning._variance > 1.5 * before
     model.learn(batch.rows(12_100, 12_200))
-    assert model.kernel.schedule.brakes == 0
+    assert model.learning.schedule.brakes == 0
 
 
 def test_a_burn_in_in_time_needs_a_clock_of_time():
-    with pytest.raises(InputError, match="burn-in in time"):
+    with pytest.raises(InputError, match="burn-in given as time"):
         learn_with_threads(pbodl.FMMLP(PLAIN), 2, burn_in=parse_duration("2d", "burn_in"))
 
 
 def test_a_failing_thread_is_not_passed_over(monkeypatch):
     model, batch = fm(), market_log(4000)
     learn_with_threads(model, 2)
-    model.kernel.seen = 10**6
+    model.learning.seen = 10**6
     workers = []
 
     def second_fails(*arguments):
@@ -181,6 +181,15 @@ def test_a_failing_thread_is_not_passed_over(monkeypatch):
     assert len(workers) == 2 and all(name.startswith("pbodl-worker") for name in workers)
     monkeypatch.undo()
     assert np.isfinite(model.learn(batch)).all()  # the threads still work
+
+
+def test_options_are_checked_before_anything_is_read():
+    with pytest.raises(InputError, match="workers is 0; it must be a whole number from 1 to 4096"):
+        threads_for(0, "shared", None)
+    with pytest.raises(InputError, match="merge is 'sum'; it must be one of: shared, add"):
+        threads_for(2, "sum", None)
+    with pytest.raises(InputError, match="burn_in"):
+        threads_for(2, "shared", "soon")
 
 
 @pytest.mark.parametrize(

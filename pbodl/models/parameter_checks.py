@@ -1,4 +1,4 @@
-"""What the baselines' parameters may be: each check returns nothing, or says in prose what is allowed."""
+"""Checks of model parameters: each returns nothing, or raises an error that says what is allowed."""
 
 import math
 from numbers import Real
@@ -13,7 +13,8 @@ def check_number(what: str, value: Any, above: float | None = None, least: float
     """Refuse what is not a number above `above`, or at least `least` (one of them is given), and at most `most`."""
     number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     if above is not None and not above < number <= most:
-        raise InputError(f"{what} is {value!r}; it must be a number above {above:g} and at most {most:g}")
+        limit = f" and at most {most:g}" if math.isfinite(most) else ""
+        raise InputError(f"{what} is {value!r}; it must be a number above {above:g}{limit}")
     if least is not None and not least <= number <= most:
         raise InputError(f"{what} is {value!r}; it must be a number from {least:g} to {most:g}")
 
@@ -30,14 +31,15 @@ def check_choice(what: str, value: Any, allowed: tuple[str, ...]) -> None:
         raise InputError(f"{what} is {value!r}; it must be {' or '.join(repr(word) for word in allowed)}")
 
 
-def checked_layers(hidden: Any) -> tuple[int, ...]:
-    """The sizes of hidden layers as a tuple."""
+def checked_layers(hidden: Any, least: int) -> tuple[int, ...]:
+    """The sizes of at least so many hidden layers as a tuple."""
     try:
         sizes = tuple(hidden)
     except TypeError:
-        raise InputError(f"hidden is {hidden!r}; it must be a list of layer sizes, such as (64, 32)") from None
-    if not 1 <= len(sizes) <= MOST_LAYERS:
-        raise InputError(f"hidden has {len(sizes)} layers; it must have 1 to {MOST_LAYERS}")
+        none = ", or () for none" if least == 0 else ""
+        raise InputError(f"hidden is {hidden!r}; it must be a list of layer sizes, such as (64, 32){none}") from None
+    if not least <= len(sizes) <= MOST_LAYERS:
+        raise InputError(f"hidden has {len(sizes)} layers; it must have {least} to {MOST_LAYERS}")
     for size in sizes:
         check_whole("a hidden layer's size", size, 1, 65536)
     return sizes

@@ -1,9 +1,9 @@
-"""What the baselines' parameters may be, at the edges."""
+"""Checks of parameters, at the edges of what is allowed."""
 
 import pytest
 
-from pbodl.baselines.parameter_checks import check_choice, check_number, check_whole, checked_layers
 from pbodl.errors import InputError
+from pbodl.models.parameter_checks import check_choice, check_number, check_whole, checked_layers
 
 
 @pytest.mark.parametrize("value", [1e-9, 1, 2.5, 1e6])
@@ -39,7 +39,19 @@ def test_choices():
 
 
 def test_layers():
-    assert checked_layers([8, 4]) == (8, 4)
+    assert checked_layers([8, 4], least=1) == (8, 4)
     for bad in ((), (1,) * 6, (0,), (2.5,), 8, (65537,)):
         with pytest.raises(InputError, match="hidden"):
-            checked_layers(bad)
+            checked_layers(bad, least=1)
+
+
+def test_no_layers_where_none_are_needed():
+    assert checked_layers((), least=0) == ()
+    with pytest.raises(InputError, match=r"such as \(64, 32\), or \(\) for none"):
+        checked_layers(8, least=0)
+
+
+def test_numbers_without_an_upper_limit():
+    check_number("rate", 1e30, above=0.0, most=float("inf"))
+    with pytest.raises(InputError, match=r"it must be a number above 0$"):
+        check_number("rate", 0.0, above=0.0, most=float("inf"))
