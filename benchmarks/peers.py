@@ -84,19 +84,23 @@ def page(results: list[Result], clicks: NDArray[np.float32], train_rows: int, ro
         f"parses in a second one), on {os.cpu_count()} cores.",
         f"Versions: {libraries}, Python {platform.python_version()}.",
         "",
-        "| tool | AUC | log loss | progressive log loss | rows/s | rows per CPU second | memory, MB | setting |",
-        "|---|--:|--:|--:|--:|--:|--:|---|",
+        "| tool | AUC | log loss | progressive log loss | rows/s | rows per CPU second | memory, MB |",
+        "|---|--:|--:|--:|--:|--:|--:|",
         *(_line(result, result is best) for result in results),
         "",
-        "- AUC and log loss: the last day. Progressive: the training rows, each predicted before it was learned (for PyTorch,",
-        "  before its batch was).",
-        "- Rows/s: learning, by the clock on the wall, which other work on the machine slows; the CPU seconds, of all threads,",
-        "  suffer less from it. Memory: the most that learning and scoring added to a process that already held its libraries",
+        "Settings:",
+        "",
+        *(f"- {result.peer.name}: {_setting(result.peer, result.value)}" for result in results),
+        "",
+        "- AUC and log loss are those of the last day. Progressive log loss is that of the training rows, each predicted before it",
+        "  was learned (for PyTorch, before its batch was).",
+        "- Rows/s is the speed of learning by the wall clock, which other work on the machine slows; CPU seconds, of all threads,",
+        "  suffer less from it. Memory is the most that learning and scoring added to a process that already held its libraries",
         "  and the rows.",
-        "- Where several values of a setting stand in brackets, the one before them had the least progressive log loss on so many",
-        '  first training rows; "an end": of the values tried, so that one beyond might do better. Others were not tuned.',
-        "  Our models have their default settings, but these were found on logs of this same generator: they are not untuned.",
-        f"- In bold: {best.peer.name}, our best by progressive log loss: the pick among ours does not look at the last day.",
+        "- Values of a setting in brackets were tried; the one before them had the least progressive log loss on that many first",
+        '  training rows. "An end" means the first or last value tried: one beyond it might do better. Others were not tuned.',
+        "  Our models have their default settings, but we found these on logs of the same generator: they are not untuned.",
+        f"- In bold: {best.peer.name}, our best by progressive log loss. We did not choose it by the last day.",
         "",
         f"## Differences to {best.peer.name}",
         "",
@@ -116,7 +120,7 @@ def _line(result: Result, best: bool) -> str:
     name = f"**{peer.name}**" if best else peer.name
     speeds = [f"{facts['rows'] / facts[clock]:,.0f}" for clock in ("seconds", "cpu_seconds")]
     cells = [name, f"{result.auc:.4f}", f"{result.log_loss:.4f}", progressive, *speeds, f"{facts['memory'] / 1e6:,.0f}"]
-    return f"| {' | '.join([*cells, _setting(peer, result.value)])} |"
+    return f"| {' | '.join(cells)} |"
 
 
 def _setting(peer: Peer, value: float) -> str:

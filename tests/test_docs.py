@@ -12,12 +12,7 @@ from docs.generate import columns, undocumented
 from tests.pages import ROOT, Reader, agree, blocks, matches, sessions
 
 GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
-MARKDOWN = [
-    *GUIDE,
-    *sorted((ROOT / "docs" / "reference").glob("*.md")),
-    ROOT / "docs" / "lab" / "online.md",
-    ROOT / "docs" / "lab" / "serving.md",
-]
+MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
 LONGEST = 140
 LONGEST_README = 120  # lines
 
