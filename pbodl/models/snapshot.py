@@ -4,8 +4,8 @@
                                model.safetensors  the arrays of `model.state()`
                                <part>.safetensors further arrays that belong to the same moment
 
-A snapshot is written beside, synced, and renamed into place; its number is one more than the newest. A damaged one is refused
-with the reason, and the one before it is used. Nothing is ever unpickled.
+The number of a snapshot is one more than the newest. A damaged snapshot is refused with the reason, and the one before it is used.
+Nothing is ever unpickled.
 """
 
 import hashlib

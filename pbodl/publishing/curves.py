@@ -2,20 +2,20 @@
 
 A point is plain data, one line of JSON:
 
-    n                its number, given by `Curves`; later points have higher ones
+    n                its number, assigned by `Curves`; later points have higher numbers
     time             seconds since 1970
-    rows             learned from so far
-    rows_per_second  lately
+    rows             rows learned so far
+    rows_per_second  current speed
     lag              seconds that the trainer is behind its stream
-    packs_ahead      packs of events that were read and wait to be learned: backpressure
+    packs_ahead      packs of events that were read and wait to be learned: back pressure
     held             why publishing is held, if it is
-    stream_time      of the newest row learned, seconds since 1970, if the stream tells the time
-    models           by name: {"progressive": figures, "window": figures, "rows_per_second": of learning alone}
+    stream_time      time of the newest learned row, seconds since 1970, if the stream has times
+    models           by name: {"progressive": figures, "window": figures, "rows_per_second": speed of learning alone}
     best             figures of the true click probabilities, where they are known: no model can do better
-    example          values of a row that came by, by column: something to fill a form with
+    example          values of a recent row, by column, to fill a form with
 
-Figures are those of `LiveFigures`. Whatever is missing, or None, is not shown. The file stays small: when it has twice the points
-that it should have, every second one is dropped, but for the newest.
+Figures are those of `LiveFigures`. The dashboard leaves out what is missing or None. The file stays small: when it has twice its
+limit of points, every second one is dropped, except for the newest.
 """
 
 import json
@@ -28,12 +28,12 @@ from typing import Any
 from pbodl.system.atomic_files import write_file
 
 FILE = "curves.jsonl"
-MOST = 400  # points after thinning out; as many as a chart has pixels
+MOST = 400  # points after thinning; a chart has no more pixels
 START = b'{"n": '
 
 
 class Curves:
-    """The points of a run, as its trainer writes them. Each is there whole or not at all.
+    """Writes the points of a run. Readers see a point whole or not at all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as run:
@@ -50,7 +50,7 @@ class Curves:
         lines = CurveReader(folder).lines()
         self._count, self._last = len(lines), number(lines[-1]) if lines else 0
         if self._path.exists() and self._path.stat().st_size != sum(map(len, lines)):
-            self._replace(lines)  # without what a crash left behind
+            self._replace(lines)  # drop what a crash left behind
 
     def append(self, point: Mapping[str, Any]) -> int:
         """Add a point; returns its number."""
@@ -66,7 +66,7 @@ class Curves:
         return self._last
 
     def rewind(self, rows: int) -> None:
-        """Drop the points beyond so many rows: a trainer that was killed goes on from its snapshot, and writes them again."""
+        """Drop the points after so many rows: a killed trainer continues from its snapshot, and writes them again."""
         lines = CurveReader(self._path.parent).lines()
         kept = [line for line in lines if json.loads(line)["rows"] <= rows]
         if len(kept) < len(lines):
@@ -78,16 +78,16 @@ class Curves:
 
 
 class CurveReader:
-    """Reads a run's points again and again; each time only what was added is read from the file."""
+    """Reads a run's points repeatedly; each time it reads only what was added to the file."""
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self._path = Path(folder) / FILE
-        self._file = -1  # its number in the file system: thinning out makes a new one
+        self._file = -1  # inode: thinning makes a new file
         self._read = 0
         self._lines: list[bytes] = []
 
     def lines(self, after: int = 0) -> list[bytes]:
-        """The points with higher numbers, oldest first, each a line of JSON."""
+        """The points with numbers above `after`, oldest first, each a line of JSON."""
         try:
             with self._path.open("rb") as file:
                 about = os.fstat(file.fileno())
@@ -98,14 +98,14 @@ class CurveReader:
         except FileNotFoundError:
             self._file, self._read, self._lines = -1, 0, []
             return []
-        whole = content[: content.rfind(b"\n") + 1]  # a line may be in the middle of being written
+        whole = content[: content.rfind(b"\n") + 1]  # the last line may still be incomplete
         self._read += len(whole)
         self._lines += [line for line in whole.splitlines(keepends=True) if line.startswith(START)]
         return self._lines[bisect_right(self._lines, after, key=number) :]
 
 
 def read(folder: str | os.PathLike, after: int = 0) -> list[dict[str, Any]]:
-    """The points of a run with numbers higher than `after`, oldest first."""
+    """The points of a run with numbers above `after`, oldest first."""
     return [json.loads(line) for line in CurveReader(folder).lines(after)]
 
 

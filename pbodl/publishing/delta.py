@@ -1,9 +1,9 @@
-"""What changed in a deep probit model since a moment: the rows that were learned from since, and all that is not rows.
+"""The changes of a deep probit model since a moment: the rows that learned since, and everything that is not rows.
 
-A delta is a state (`DeepProbit.state`) of the changed rows alone, and `delta.rows`, their places in the table. Which rows changed
-is told by their counts, and by one weight of each: a sample that is taken back and learned again with its click leaves the counts
-as they were. When rows were dropped, the others have moved, and when priors were adapted, all changed: then only the whole state
-will do.
+A delta is a state (`DeepProbit.state`) of the changed rows alone, and `delta.rows`, their indices in the table. A changed row shows
+in its count or in one of its weights: a sample that is taken back and learned again with its click leaves the counts unchanged.
+After rows were dropped, the others have moved; after priors were adapted, all rows have changed: then there is no delta, and the
+whole state must be published.
 """
 
 import copy
@@ -23,35 +23,35 @@ ROWS = "delta.rows"
 
 
 class Mark(NamedTuple):
-    """How a model stood at a moment."""
+    """A model at a moment."""
 
     rows_learned: int
     dropped: int
     prior: RowPrior
-    watched: list[NDArray]  # of every row
+    watched: list[NDArray]  # a few numbers of every row
 
 
 def mark(model: DeepProbit) -> Mark:
-    """Remember this moment; costs twelve bytes a row."""
+    """Remember this moment; takes twelve bytes per row."""
     table = model.table
     return Mark(model.rows_learned, table.evicted + table.expired, model.row_prior, [array.copy() for array in _watched(model)])
 
 
 def _watched(model: DeepProbit) -> list[NDArray]:
-    """What of a row changes whenever anything of it does."""
+    """Columns that change whenever anything in a row does."""
     columns = ("linear_mean", "linear_variance") if model.spec.linear else ("mean", "variance")
     return [model.table.count, *(model.table.column(name)[:, 0] for name in columns)]
 
 
 def moved(model: DeepProbit, since: Mark) -> bool:
-    """Whether rows were dropped since, or all got another prior, so that there is no delta."""
+    """Whether rows were dropped or got another prior since then, so that there is no delta."""
     return model.table.evicted + model.table.expired != since.dropped or model.row_prior is not since.prior
 
 
 def changes(model: DeepProbit, since: Mark) -> State:
     """The delta from that moment to now."""
     if moved(model, since):
-        raise InputError("rows were dropped or got another prior since that moment: publish the whole state")
+        raise InputError("rows were dropped or got another prior since that moment; publish the whole state")
     before = len(since.watched[0])
     differ = [now[:before] != then for now, then in zip(_watched(model), since.watched, strict=True)]
     rows = np.concatenate([np.flatnonzero(np.logical_or.reduce(differ)), np.arange(before, model.table.size)])
@@ -59,7 +59,7 @@ def changes(model: DeepProbit, since: Mark) -> State:
 
 
 def part_of(model: DeepProbit, rows: NDArray[np.int64]) -> DeepProbit:
-    """The model with some of its rows alone; it shares all other arrays."""
+    """The model with only these rows; it shares all other arrays."""
     part = copy.copy(model)
     part.table = Table(_widths(model))
     part.table.load_state(_selected(model.table, _widths(model), rows))
@@ -67,11 +67,11 @@ def part_of(model: DeepProbit, rows: NDArray[np.int64]) -> DeepProbit:
 
 
 def split(delta: Mapping[str, NDArray]) -> tuple[State, NDArray[np.int64]]:
-    """The state in a delta, and the places of its rows."""
+    """The state in a delta, and the indices of its rows."""
     state = dict(delta)
     rows = state.pop(ROWS, None)
     if rows is None or rows.dtype != np.int64 or rows.ndim != 1:
-        raise InputError(f"the delta has no {ROWS!r}, or it is not a list of rows")
+        raise InputError(f"the delta has no {ROWS!r}, or it is not a list of indices")
     return state, rows
 
 

@@ -1,12 +1,12 @@
-"""A model folder: where a trainer publishes, and a server follows. A local path, or an address such as s3://bucket/models/live.
+"""A model folder, in which a trainer publishes and which servers follow: a local path, or an address such as s3://bucket/models/live.
 
     000000000042.full    the whole state after version 42
     000000000043.delta   what changed from version 42 to 43
     000000000044.delta   ...
 
-A file is one publication: a manifest (format, version, parent, lineage, kind, schema, spec, counters, when), the arrays in the
-safetensors format, and before them a checksum of both. It appears whole or not at all: locally it is written beside, synced and
-renamed, and object stores work like that. Nothing is ever unpickled.
+A file is one publication: a checksum, a manifest (format, version, parent, lineage, kind, schema, spec, counters, time), and the
+arrays in the safetensors format. It appears whole or not at all, locally (`system.atomic_files`) as in object stores. Nothing is
+ever unpickled.
 """
 
 import contextlib
@@ -50,12 +50,12 @@ class FolderEntry(NamedTuple):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a publication says of itself."""
+    """What a publication says about itself."""
 
     format: int
     version: int
     parent: int | None  # the version that a delta changes
-    lineage: str  # of the publisher: a delta follows publications of its own lineage alone
+    lineage: str  # the publisher's: a delta only follows publications of the same lineage
     kind: str
     schema: Schema
     spec: DeepSpec
@@ -65,7 +65,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Publication(NamedTuple):
-    """A file that was read and checked."""
+    """A publication that was read and checked."""
 
     manifest: Manifest
     arrays: dict[str, NDArray]
@@ -80,12 +80,12 @@ class ModelFolder:
             try:
                 self._files, self._root = fs.FileSystem.from_uri(self.location)
             except (pa.ArrowException, OSError) as error:
-                raise InputError(f"the address {self.location!r} is not understood: {error}") from error
+                raise InputError(f"cannot use the address {self.location!r}: {error}") from error
         else:
             self._files, self._root = fs.LocalFileSystem(), os.path.abspath(self.location)
 
     def entries(self) -> list[FolderEntry]:
-        """What there is, oldest first; of one version the delta first."""
+        """The files of the folder, oldest first; for the same version, the delta first."""
         found = self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
         names = [re.fullmatch(rf"(\d+)\.({FULL}|{DELTA})", info.base_name) for info in found if info.type == fs.FileType.File]
         return sorted(FolderEntry(int(name[1]), name[2]) for name in names if name is not None)
@@ -96,7 +96,7 @@ class ModelFolder:
     def write(
         self, entry: FolderEntry, lineage: str, model: DeepProbit, state: Mapping[str, NDArray], facts: Mapping[str, Any]
     ) -> int:
-        """Publish a state or a delta of a model; returns the bytes written."""
+        """Publish a state or a delta of a model; returns the number of bytes written."""
         parent = entry.version - 1 if entry.kind == DELTA else None
         manifest = Manifest(
             FORMAT, entry.version, parent, lineage, model.kind, model.schema, model.spec, model.metrics(), time.time(), dict(facts)
@@ -119,9 +119,9 @@ class ModelFolder:
                     stream.write(piece)
 
     def read(self, entry: FolderEntry) -> Publication:
-        """A publication, checked; InputError if it is damaged or missing."""
+        """Read and check a publication; InputError if it is damaged or missing."""
         try:
-            # Read, not mapped: a file that somebody cuts short would end the process that maps it.
+            # Read, not mapped: truncating a mapped file would kill this process.
             with self._files.open_input_file(self._path(entry)) as file:
                 return _parse(memoryview(file.read_buffer()), entry)
         except InputError:
@@ -140,14 +140,14 @@ class ModelFolder:
 def _parse(content: memoryview, entry: FolderEntry) -> Publication:
     magic, digest, length = HEAD.unpack_from(content)
     if magic != MAGIC:
-        raise InputError("it is no publication of a model")
+        raise InputError("it is not a publication of a model")
     body = content[HEAD.size :]
     if hashlib.blake2b(body, digest_size=16).digest() != digest:
         raise InputError("it does not match its checksum; it was damaged or changed")
     told = json.loads(bytes(body[:length]))
     if told["format"] > FORMAT:
-        raise InputError(f"its format is {told['format']}, and this release reads up to {FORMAT}: upgrade pbodl")
+        raise InputError(f"its format is {told['format']}, and this release reads formats up to {FORMAT}; upgrade pbodl")
     manifest = msgspec.convert(told, Manifest)
     if manifest.version != entry.version or (manifest.parent is not None) != (entry.kind == DELTA):
-        raise InputError(f"it holds version {manifest.version}, another than its name says")
+        raise InputError(f"it holds version {manifest.version}, which does not match its name")
     return Publication(manifest, views(body[length:]))

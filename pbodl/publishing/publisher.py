@@ -1,7 +1,7 @@
 """Publishing: a trainer writes what it has learned to a model folder, a delta every few seconds, a full snapshot now and then.
 
-Servers follow the deltas; a full snapshot is for those that start, or lost one. Deltas since a full snapshot add up to the
-trainer's state, bit for bit.
+Servers follow the deltas; they read a full snapshot when they start, or after a delta was lost. A full snapshot and the deltas
+since then give the trainer's state, bit for bit.
 """
 
 import os
@@ -17,16 +17,16 @@ from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder
 
 EVERY = 2.0
 FULL_EVERY = 300.0
-KEPT = 2  # full snapshots that stay, with the deltas since the older one: a slow server may still be reading
+KEPT = 2  # full snapshots that stay, with the deltas since the older one: a slow server may still read them
 
 
 class Publisher:
     """Publishes a model to a folder, a local path or an address such as s3://bucket/models/live.
 
-    model       the model, which goes on learning
-    folder      where to publish; versions go on from what is there
+    model       the model, which keeps learning
+    folder      where to publish; version numbers continue from the newest one there
     every       seconds between publications of `publish_when_due`
-    full_every  seconds between full snapshots; one also comes when the deltas since the last are as large, or rows were dropped
+    full_every  seconds between full snapshots; another reason for one are deltas as large as the last one, or dropped rows
 
     >>> import pbodl, tempfile
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
@@ -54,10 +54,10 @@ class Publisher:
         self._published_at = self._full_at = float("-inf")
 
     def publish(self, facts: Mapping[str, Any] | None = None, full: bool = False) -> int:
-        """Publish what was learned since the last time, if anything was; returns the version that the folder holds now.
+        """Publish what was learned since the last time, if anything; returns the newest version in the folder.
 
-        facts  what else to say of this moment, plain data for the manifest
-        full   write a full snapshot in any case: after something else than learning changed the model
+        facts  further plain data for the manifest
+        full   write a full snapshot in any case, because something else than learning changed the model
         """
         first = self._full_bytes == 0
         self._published_at = time.monotonic()
@@ -68,7 +68,7 @@ class Publisher:
         if follows:
             delta = changes(self.model, self._mark)
             self._delta_bytes += self.folder.write(FolderEntry(version, DELTA), self._lineage, self.model, delta, facts or {})
-            # From here on servers may have it: should the full snapshot fail, the next delta must start here.
+            # Servers may have this delta now: even if the full snapshot fails, the next delta must start here.
             self.version, self._mark = version, mark(self.model)
         due = self._published_at - self._full_at >= self.full_every or self._delta_bytes >= self._full_bytes
         if not follows or due:
@@ -81,12 +81,12 @@ class Publisher:
         return version
 
     def publish_when_due(self, facts: Mapping[str, Any] | None = None) -> int | None:
-        """`publisher`, if the last time is long enough ago."""
+        """`publish`, if it is time."""
         return self.publish(facts) if self.is_due else None
 
     @property
     def is_due(self) -> bool:
-        """Whether the last time is long enough ago."""
+        """Whether `every` seconds have passed since the last time."""
         return time.monotonic() - self._published_at >= self.every
 
     def _remove_old(self) -> None:

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.snapshot import load_snapshot, snapshots
+from pbodl.models.spec import DeepSpec
 from pbodl.publishing.delta import part_of, split
-from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, Manifest, ModelFolder, Publication
+from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder, Publication
 from pbodl.serving.scoring.packed_rows import PackedTable, check_served
 
 PUBLISHED = "published"  # the model folder inside a run folder
@@ -148,7 +150,7 @@ class Follower:
         if manifest.kind != before.model.kind or manifest.schema != before.model.schema or manifest.spec != before.model.spec:
             raise InputError("it is a delta of another model than the publication before it")
         state, rows = split(publication.arrays)
-        part = _model(manifest, state)
+        part = model_of(manifest.kind, manifest.schema, manifest.spec, state)
         lagging, self._lagging = self._lagging, None
         if lagging is not None and lagging.used_by() is None:
             table = lagging.table
@@ -176,15 +178,17 @@ class Follower:
             self.version = Version.of(snapshot.model, int(snapshot.path.name), snapshot.path.stat().st_mtime)
 
 
-def _model(manifest: Manifest, state: Mapping[str, NDArray]) -> DeepProbit:
-    kind = Model.kinds.get(manifest.kind)
+def model_of(kind_name: str, schema: Schema, spec: DeepSpec, state: Mapping[str, NDArray]) -> DeepProbit:
+    """A model that can be served."""
+    kind = Model.kinds.get(kind_name)
     if kind is None or not issubclass(kind, DeepProbit):
-        raise InputError(f"its model has kind {manifest.kind!r}, which this release cannot serve")
-    model = kind.from_spec(manifest.schema, manifest.spec)
+        raise InputError(f"its model has kind {kind_name!r}, which this release cannot serve")
+    model = kind.from_spec(schema, spec)
     model.load_state(state)
     return model
 
 
 def _whole(publication: Publication) -> Version:
     manifest = publication.manifest
-    return Version.of(_model(manifest, publication.arrays), manifest.version, manifest.published_at, manifest.facts)
+    model = model_of(manifest.kind, manifest.schema, manifest.spec, publication.arrays)
+    return Version.of(model, manifest.version, manifest.published_at, manifest.facts)

@@ -5,11 +5,12 @@ handles all other requests. Garbage is collected when no request is under way.
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -173,32 +174,25 @@ class HttpService:
 
         return counted
 
-    def _lifespan(self, app: Starlette) -> "_Lifespan":
-        return _Lifespan(self)
-
-
-class _Lifespan:
-    """While the server runs, garbage is collected between requests: during a request it would cost milliseconds."""
-
-    def __init__(self, service: HttpService) -> None:
-        self._service = service
-
-    async def __aenter__(self) -> None:
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """While the server runs, garbage is collected between requests: during a request it would cost milliseconds."""
         gc.collect()
         gc.freeze()
         gc.disable()
-        self._task = asyncio.create_task(self._collect())
-
-    async def __aexit__(self, *error: object) -> None:
-        self._task.cancel()
-        gc.enable()
-        gc.unfreeze()
+        task = asyncio.create_task(self._collect())
+        try:
+            yield
+        finally:
+            task.cancel()
+            gc.enable()
+            gc.unfreeze()
 
     async def _collect(self) -> None:
         while True:
             await asyncio.sleep(COLLECT_EVERY)
             for _ in range(100):
-                if not self._service.gate.inside:
+                if not self.gate.inside:
                     break
                 await asyncio.sleep(0.001)
             began = time.perf_counter()

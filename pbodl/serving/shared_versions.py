@@ -20,11 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.schema import Schema
-from pbodl.errors import InputError
-from pbodl.models.contract import Model
-from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.spec import DeepSpec
-from pbodl.serving.follower import Version
+from pbodl.serving.follower import Version, model_of
 from pbodl.serving.predictor_source import ready
 from pbodl.serving.scoring.packed_rows import PackedTable
 from pbodl.serving.scoring.predictor import Predictor
@@ -89,11 +86,7 @@ class Announced:
 
     def _take(self, told: Announcement) -> None:
         self.troubles = told.troubles
-        kind = Model.kinds[told.kind]
-        if not issubclass(kind, DeepProbit):
-            raise InputError(f"a {told.kind!r} model cannot be served")
-        model = kind.from_spec(told.schema, told.spec)
-        model.load_state(unpack(told.state))
+        model = model_of(told.kind, told.schema, told.spec, unpack(told.state))
         table = PackedTable.attach(told.table, self._mapped)
         _touch(table)
         version = Version(told.number, model, table, told.published_at, told.facts)

@@ -1,4 +1,4 @@
-"""Where bad events go, each with the reason: a file, exactly once each, or a stream or topic, at least once each."""
+"""Writes bad events with their reasons to a file, exactly once each, or to a stream or topic, at least once each."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +9,15 @@ from pbodl.streaming.sources.event_sink import Sink, open_sink
 
 
 class DeadLetters:
-    """The dead letters of a run; `sent` of them are there already, and what a file holds beyond will come again."""
+    """The dead letters of a run. `sent` of them are written already; what a file holds beyond them will be written again."""
 
-    def __init__(self, place: str | Path, source: str, sent: int) -> None:
+    def __init__(self, target: str | Path, source: str, sent: int) -> None:
         self._source, self._sent = source, sent
-        self._sink: Sink | None = open_sink(str(place), 1) if "://" in str(place) else None
-        self._file = Quarantine(place, sent) if self._sink is None else None
+        self._sink: Sink | None = open_sink(str(target), 1) if "://" in str(target) else None
+        self._file = Quarantine(target, sent) if self._sink is None else None
 
     def write(self, bad: Sequence[BadEvent]) -> None:
-        """Put bad events away."""
+        """Write bad events."""
         if not bad:
             return
         if self._file is not None:
@@ -27,6 +27,6 @@ class DeadLetters:
         self._sent += len(bad)
 
     def close(self) -> None:
-        for place in (self._file, self._sink):
-            if place is not None:
-                place.close()
+        for target in (self._file, self._sink):
+            if target is not None:
+                target.close()

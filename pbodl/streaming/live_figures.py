@@ -1,6 +1,6 @@
-"""Figures of a model while it learns from a stream: since the start, and of the last rows; of all ads, and of new ones.
+"""Figures of a model while it learns from a stream: since the start and for the last rows, for all ads and for new ones.
 
-All are progressive: of predictions that were made before the row was learned.
+All figures are progressive: each prediction was made before its row was learned.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ from pbodl.data.schema import Schema
 from pbodl.training.novelty import DAY, FirstSeen
 from pbodl.training.stream_metrics import Figures, StreamMetrics
 
-WINDOW = 100_000  # rows; their AUC is known to about 0.003
+WINDOW = 100_000  # rows; the error of their AUC is about 0.003
 DIGITS = 6
 PREDICTED, CLICK, WEIGHT, NEW = range(4)
 
 
 class LiveFigures:
-    """Takes every learned batch with its predictions.
+    """Collects every learned batch with its predictions.
 
     >>> from pbodl.data.convert import from_data
     >>> from pbodl.data.schema import Field
@@ -41,7 +41,7 @@ class LiveFigures:
         self._recent_rows = 0
 
     def add(self, batch: Batch, predicted: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> None:
-        """Count a learned batch: the probabilities made before learning, and what each row stands for (1 by default)."""
+        """Add a learned batch: the probabilities predicted before learning, and how many rows each row stands for (default: 1)."""
         assert batch.clicks is not None
         weights = np.ones(len(batch)) if weights is None else weights
         new = np.zeros(len(batch), bool) if self._first_seen is None else self._first_seen.ages(batch) < DAY
@@ -56,7 +56,7 @@ class LiveFigures:
         return np.concatenate([np.zeros((4, 0)), *self._recent], axis=1)[:, -self._window :]
 
     def figures(self) -> dict[str, Any]:
-        """What a point says of a model: {"progressive": figures, "window": figures}, in each also `new_ads`."""
+        """The figures of a point: {"progressive": figures, "window": figures}, each with `new_ads`."""
         last, recent, new = self._last_rows(), StreamMetrics(), StreamMetrics()
         for metrics, rows in ((recent, last), (new, last[:, last[NEW] > 0])):
             metrics.add(*np.ascontiguousarray(rows[[PREDICTED, CLICK, WEIGHT]]))
@@ -66,7 +66,7 @@ class LiveFigures:
         }
 
     def state(self) -> dict[str, NDArray]:
-        """Its arrays."""
+        """The figures' state, as arrays."""
         parts = {"all": self._all.state(), "new": self._new.state()}
         if self._first_seen is not None:
             parts["first_seen"] = self._first_seen.state()
@@ -74,7 +74,7 @@ class LiveFigures:
         return arrays | {"recent": self._last_rows()}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        """Go on from a `state()`."""
+        """Continue from a `state()`."""
         self._all.load_state(_part(state, "all."))
         self._new.load_state(_part(state, "new."))
         if self._first_seen is not None:
@@ -84,7 +84,7 @@ class LiveFigures:
 
 
 def _plain(figures: Figures) -> dict[str, Any]:
-    """Figures as JSON takes them, short: None where there is no number."""
+    """Rounded figures for JSON: None where there is no number."""
     return {name: None if value != value else round(value, DIGITS) for name, value in figures._asdict().items()}
 
 

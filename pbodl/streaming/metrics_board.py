@@ -1,4 +1,4 @@
-"""What a learner shows while it works: /metrics for Prometheus on 127.0.0.1, points of the dashboard's curves, and facts."""
+"""What a learner shows while it works: /metrics for Prometheus on 127.0.0.1, points for the dashboard, facts for publications."""
 
 import time
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.sources.event_source import EventSource
 from pbodl.streaming.stream_learner import StreamLearner
 
-EVERY = 2.0  # seconds between refreshments
-# What goes up and down; all other numbers only grow.
+EVERY = 2.0  # seconds between refreshes
+# Values that go up and down; all others only grow.
 GAUGES = {
     "waiting", "remembered", "features", "log_loss", "ctr", "auc", "watermark", "lag", "event_lag_seconds", "events_per_second",
     "packs_ahead", "version", "held", "snapshot_seconds", "join_bytes",
@@ -30,7 +30,7 @@ class Board:
         self._server = _serve(self, port)
 
     def facts(self) -> dict[str, Any]:
-        """What a publication says of its moment."""
+        """Facts about this moment, for a publication."""
         watermark = self._learner.join.watermark
         return {"events": self._learner.events, "watermark": watermark if watermark == watermark else None}
 
@@ -39,7 +39,7 @@ class Board:
             self.refresh(source, packs_ahead, snapshot_seconds)
 
     def refresh(self, source: EventSource, packs_ahead: int, snapshot_seconds: float) -> None:
-        """Bring all figures up to now, and add a point to the curves."""
+        """Update all figures, and add a point to the curves."""
         learner, now = self._learner, time.monotonic()
         seconds, rows = max(now - self._shown_at, 1e-9), learner.model.rows_learned
         values = learner.metrics()
@@ -71,7 +71,7 @@ class Board:
 
 
 class Collector:
-    """Gives Prometheus the board's figures, as they were at the last refreshment."""
+    """Gives Prometheus the board's figures of the last refresh."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -102,4 +102,4 @@ def _serve(board: Board, port: int | None) -> Any:
     try:
         return prometheus_client.start_http_server(port, "127.0.0.1", registry)[0]
     except OSError as error:
-        raise InputError(f"--metrics-port {port} cannot be opened on 127.0.0.1: {error.strerror}") from error
+        raise InputError(f"--metrics-port {port} cannot be opened on 127.0.0.1: {error.strerror}; choose another one") from error

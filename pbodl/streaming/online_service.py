@@ -1,4 +1,4 @@
-"""The service behind `pbodl online`: reads ahead in a thread, learns, publishes, saves, tells its figures, and ends on a signal."""
+"""The service behind `pbodl online`: reads ahead in a thread, learns, publishes, saves, shows figures, and stops on a signal."""
 
 import logging
 import time
@@ -26,12 +26,12 @@ from pbodl.training.config import Config, to_toml
 from pbodl.training.session import Interrupted
 
 logger = logging.getLogger(__name__)
-AHEAD = 4  # packs read before they are learned: more would only lie in memory, since the broker keeps them anyway
+AHEAD = 4  # packs to read before they are learned: the broker can keep the rest
 WAIT = 0.2  # seconds that a read waits for events
 
 
 class Options(NamedTuple):
-    """What the command line says beyond the configuration."""
+    """The options of the command line that are not part of the configuration."""
 
     source: str
     out: Path
@@ -41,9 +41,9 @@ class Options(NamedTuple):
     publish: str | None = None
     publish_every: float = 2.0
     burn_in: tuple[str, ...] = ()
-    begin: str = "start"  # of the source, or its "end"
+    begin: str = "start"  # or "end": where a new run starts in the source
     until_end: bool = False
-    speed: float | None = None  # of a file's replay: seconds of its time in a second
+    speed: float | None = None  # of a file's replay: its seconds per second
     accept_gap: bool = False
     release: bool = False
     dead_letters: str | None = None
@@ -58,20 +58,20 @@ class ServiceStep(NamedTuple):
 
 
 def online(config: Config, options: Options) -> dict[str, Any]:
-    """Learn from a stream into a run folder, from its beginning or from where the run was; returns the figures at the end.
+    """Learn from a stream into a run folder, which starts or continues; returns the figures at the end.
 
     After SIGINT or SIGTERM it saves, and raises `Interrupted`.
     """
     threads = threads_for(options.workers, options.merge, None)
     if options.speed is not None and "://" in options.source:
-        raise InputError("--speed replays a file; a stream comes at its own speed")
+        raise InputError("--speed is for replaying a file; leave it out for a stream, which has its own speed")
     with stop_signals() as stop, closing(open_source(options.source, smoothly=options.speed is not None)) as source:
         while True:
             try:
                 figures = _session(config, options, source, threads, stop)
                 break
             except Lost as loss:
-                logger.warning("%s: going back to the snapshot", loss)
+                logger.warning("%s; continuing from the last snapshot", loss)
     if stop.number is not None:
         raise Interrupted(stop.number)
     return figures
@@ -80,7 +80,7 @@ def online(config: Config, options: Options) -> dict[str, Any]:
 def _session(
     config: Config, options: Options, source: EventSource, threads: Callable[[Model], None], stop: StopRequest
 ) -> dict[str, Any]:
-    """From the newest snapshot on, to a signal, the end, or the loss of what was read."""
+    """Learn from the newest snapshot until a signal, the end of the stream, or the loss of what was read."""
     with ExitStack() as stack:
         learner = _begun(config, options, source)
         if options.release:
@@ -99,7 +99,7 @@ def _session(
                 service.run(options, stop)
         except InputError:
             if learner.whole:
-                service.save()  # what came before is good
+                service.save()  # everything before the error is sound
             raise
         service.save()
         if publisher is not None and learner.watchdog.held is None and learner.watchdog.doubt is None:
@@ -109,7 +109,7 @@ def _session(
 
 
 def _begun(config: Config, options: Options, source: EventSource) -> StreamLearner:
-    """The run of the folder, or a new one; saved at once, so that its first position is settled for good."""
+    """The run of the folder, or a new one, which is saved at once so that its first position is fixed."""
     if snapshots(options.out):
         learner = StreamLearner.resume(config, options.out)
         if options.accept_gap:
@@ -130,12 +130,12 @@ def _begun(config: Config, options: Options, source: EventSource) -> StreamLearn
 
 
 def _burn_in(service: "OnlineService", paths: tuple[str, ...], stop: StopRequest) -> None:
-    """Learn the history, or what is left of it."""
+    """Learn the history, or the rest of it."""
     learner = service.learner
     if learner.history.position is None:
         return
     if not paths:
-        raise InputError("the run was stopped while it learned its history; give the same --burn-in again")
+        raise InputError("the run was stopped while it learned its history; give the same --burn-in as before")
     start = LogPosition(**learner.history.position) if learner.history.position else None
     with open_log(list(paths), learner.config.schema, start=start) as reader:
         for chunk in reader:
@@ -148,7 +148,7 @@ def _burn_in(service: "OnlineService", paths: tuple[str, ...], stop: StopRequest
 
 
 class OnlineService:
-    """A learner at work."""
+    """Runs a learner: reads, learns, publishes, saves and shows."""
 
     def __init__(
         self, learner: StreamLearner, source: EventSource, publisher: Publisher | None, board: Board, letters: DeadLetters
@@ -158,7 +158,7 @@ class OnlineService:
         self._save_every = learner.config.training.snapshot_every
 
     def run(self, options: Options, stop: StopRequest) -> None:
-        """Learn until a signal, or, if asked, until the end of the stream."""
+        """Learn until a signal arrives, or with `until_end` until the stream ends."""
         with closing(ReadAhead(self._steps(options), AHEAD)) as steps:
             for step in steps.polled(WAIT):
                 if step is not None:
@@ -170,7 +170,7 @@ class OnlineService:
         self.learner.finish()
 
     def _steps(self, options: Options) -> Generator[ServiceStep | None, None, None]:
-        """Packs of the source, decoded; None while there is nothing. Runs in the background."""
+        """Decoded packs of the source; None while there are no events. Runs in the background."""
         position, decoder = self.learner.position, EventDecoder(self.learner.config.schema)
         pace = Pace(options.speed) if options.speed is not None else None
         while True:
@@ -189,7 +189,7 @@ class OnlineService:
                 yield None
 
     def tend(self, packs_ahead: int = 0) -> None:
-        """Publish, save and show what is due."""
+        """Publish, save and show, if it is time."""
         watchdog = self.learner.watchdog
         if self.publisher is not None and watchdog.held is None and self.publisher.is_due and watchdog.doubt is None:
             self.publisher.publish(self.board.facts())
@@ -198,7 +198,7 @@ class OnlineService:
         self.board.refresh_when_due(self.source, packs_ahead, self.snapshot_seconds)
 
     def save(self) -> None:
-        """A snapshot, and then word to the source."""
+        """Save a snapshot, then acknowledge to the source."""
         began = time.monotonic()
         with self.source.saving(self.learner.position):
             self.learner.save()
@@ -207,16 +207,16 @@ class OnlineService:
 
 
 class Pace:
-    """Holds a replay back to a multiple of the events' own time."""
+    """Slows a replay down to a multiple of the events' own time."""
 
     def __init__(self, speed: float) -> None:
         if not speed > 0:
             raise InputError(f"--speed is {speed:g}; it must be above 0, such as 60x")
         self._speed = speed
-        self._began: tuple[float, float] | None = None  # of the clock, and of the events
+        self._began: tuple[float, float] | None = None  # by the clock, and in the events' time
 
     def until(self, events: Events) -> Iterator[None]:
-        """Nothing, until the last of the events is due."""
+        """Yield None until the last of the events is due."""
         if not len(events):
             return
         last = float(events.times.max())
@@ -229,7 +229,7 @@ class Pace:
 
 
 def parse_speed(text: str | None) -> float | None:
-    """A speed from its text, such as 60x."""
+    """Parse a speed such as 60x."""
     if text is None:
         return None
     try:

@@ -1,6 +1,6 @@
-"""Clicks of a log sent as a live stream would bring them: impressions, and clicks some time later.
+"""Sends a generated log as a live stream: impressions, and clicks some time later.
 
-The generated world of `pbodl data synth` is the log; `delayed` turns any table of rows into events in the order of their times.
+The log is the world of `pbodl data synth`; `DelayedClicks` turns rows into events in the order of their times.
 """
 
 import heapq
@@ -19,16 +19,16 @@ CHUNK = 2000  # events sent at a time
 
 
 class DelayedClicks:
-    """Impressions of batches of rows, each followed by its click after a delay that is drawn from an exponential distribution.
+    """Turns rows into impressions, each followed by its click, if any, after a delay drawn from an exponential distribution.
 
-    delay  its mean, in seconds of the events' time
-    seed   of the delays
+    delay  mean delay, in seconds of the events' time
+    seed   seed of the delays
     """
 
     def __init__(self, schema: Schema, delay: float, seed: int = 0) -> None:
         self._schema, self._delay, self._time = schema, delay, str(schema.time)
         self._draws = np.random.default_rng(seed)
-        self._clicks: list[tuple[float, str]] = []  # by time
+        self._clicks: list[tuple[float, str]] = []  # (time, id), a heap
         self._number = 0
 
     def events(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
@@ -55,7 +55,7 @@ class DelayedClicks:
 
 
 def replay(world: World, sink: Sink, delay: float, speed: float | None = None) -> int:
-    """Send a world's events, at a multiple of their own speed if one is given; returns how many."""
+    """Send a world's events, at `speed` times their own pace if it is given; returns how many."""
     began: tuple[float, float] | None = None
     sent, chunk = 0, list[dict[str, Any]]()
     for event in DelayedClicks(world.schema, delay, world.seed).events(world.batches()):

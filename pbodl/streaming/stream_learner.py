@@ -1,8 +1,8 @@
-"""What `pbodl online` knows at a moment, and how one pack of events changes it: join, sample, learn, count, watch.
+"""The state of `pbodl online`, and how a pack of events changes it: join, sample, learn, count, watch.
 
-A snapshot holds all of it, of one and the same moment: the weights, the source's position, the impressions that wait, the figures
-and the counters. Since the join's output depends on the order of events alone, and learning on the order of rows alone, a learner
-that is killed and goes on from its newest snapshot ends with the same bits as one that never stopped.
+A snapshot holds all of it, for the same moment: the weights, the source's position, the impressions that wait, the figures and the
+counters. The join's output depends only on the order of events, and learning only on the order of rows. So a learner that is killed
+and continues from its newest snapshot ends with the same bits as one that never stopped.
 """
 
 from dataclasses import replace
@@ -27,25 +27,25 @@ from pbodl.training.config import Config
 from pbodl.training.run import learn_rows, new_model
 from pbodl.training.tracker import Tracker
 
-MOST_BAD = 1000  # events in a row that may be bad
+MOST_BAD = 1000  # bad events in a row that stop the learner
 
 
 class StreamOptions(NamedTuple):
-    """How the stream is taken; kept with the run, since with another window it would be another stream."""
+    """How events are joined and watched; saved with the run, since other options would give other rows."""
 
     window: str = "10m"
     late: str = "1h"
     capacity: int = 1_000_000  # impressions to remember
-    on_alarm: str = "hold"  # publishing, or "drop" what the abnormal stretch taught
-    settle: str = "in-step"  # non-clicks with clicks of their age, or "at-end" of their window
+    on_alarm: str = "hold"  # hold publishing, or "drop" what the abnormal stretch taught
+    settle: str = "in-step"  # learn non-clicks together with clicks of their age, or "at-end" of their window
 
 
 class StreamHistory(NamedTuple):
     """What was learned from a log before the stream began."""
 
     rows: int = 0
-    position: dict[str, Any] | None = None  # in the log; None when it is done
-    until: float | None = None  # impressions of the stream up to this time were in it
+    position: dict[str, Any] | None = None  # in the log; None when all of it is learned
+    until: float | None = None  # the log contains the impressions up to this time
 
 
 class StreamLearner:
@@ -53,7 +53,7 @@ class StreamLearner:
 
     def __init__(self, config: Config, folder: str | Path, model: Model, options: StreamOptions, position: StreamPosition) -> None:
         if not isinstance(model, DeepProbit):
-            raise InputError(f"the model is {config.kind!r}; a stream is learned by the deep probit family, such as fm-mlp")
+            raise InputError(f"the model is {config.kind!r}; only the deep probit models, such as fm-mlp, can learn from a stream")
         self.config, self.folder, self.model, self.options, self.position = config, Path(folder), model, options, position
         self.tracker = Tracker(config.schema, config.training.period(config.schema))
         if options.on_alarm not in ("hold", "drop"):
@@ -66,33 +66,33 @@ class StreamLearner:
         self.watchdog = Watchdog(model)
         self._take_back = TakeBack(model) if options.on_alarm == "drop" else None
         self.events = self.bad = self._bad_in_a_row = 0
-        self.whole = True  # not in the middle of a pack: then there is no position to save
-        self.dropped = 0  # learned rows of abnormal stretches that were taken back
+        self.whole = True  # false in the middle of a pack, where there is no position to save
+        self.dropped = 0  # rows of abnormal stretches that were taken back
         self.history = StreamHistory()
 
     @classmethod
     def start(
         cls, config: Config, folder: str | Path, options: StreamOptions, position: StreamPosition, first: Batch | None = None
     ) -> "StreamLearner":
-        """A new run, at a position of its source; `first` are rows of its history, from which an automatic rate is worked out."""
+        """Start a run at a position of its source; an automatic negative rate is computed from `first`, rows of its history."""
         rate = config.training.negative_rate
         if rate == "auto" and first is None:
-            raise InputError('negative_rate "auto" is worked out from a log; for a stream give a number, or a --burn-in')
+            raise InputError('negative_rate "auto" is computed from a log; for a stream, give a number, or a --burn-in')
         model = config.build(check_rate(rate)) if first is None else new_model(config, first)
         if options.on_alarm == "drop" and isinstance(model, DeepProbit):
-            # An adapted prior is in every row, and would outlive the stretch that taught it.
+            # An adapted prior is part of every row, and would outlive the stretch that taught it.
             model = type(model).from_spec(model.schema, msgspec.structs.replace(model.spec, adapt_prior=False))
         return cls(config, folder, model, options, position)
 
     @classmethod
     def resume(cls, config: Config, folder: str | Path) -> "StreamLearner":
-        """The run of a folder, as it was at its newest sound snapshot."""
+        """Continue the run of a folder from its newest sound snapshot."""
         snapshot = load_snapshot(folder)
         facts = snapshot.facts.get("online")
         if facts is None:
-            raise InputError(f"{folder} holds a model that `pbodl online` did not write; give another --out")
+            raise InputError(f"{folder} holds a model that `pbodl online` did not write; choose another --out")
         if (snapshot.model.schema, snapshot.model.kind) != (config.schema, config.kind):
-            raise InputError(f"{folder} was begun with another schema or model; go on with the configuration it began with")
+            raise InputError(f"{folder} was started with another schema or model; use the configuration it was started with")
         learner = cls(config, folder, snapshot.model, StreamOptions(**facts["options"]), StreamPosition.of(facts["position"]))
         learner.tracker.load_state(snapshot.facts["tracker"], snapshot.parts["metrics"])
         learner.join.load_state(snapshot.parts["join"])
@@ -104,7 +104,7 @@ class StreamLearner:
         return learner
 
     def take(self, events: Events, position: StreamPosition) -> Joined:
-        """Learn what a pack of events brings; afterwards, `position` is where the run stands."""
+        """Learn from a pack of events; `position` is the run's position after it."""
         self.whole = False
         self.events += len(events)
         self.bad += len(events.bad)
@@ -115,14 +115,14 @@ class StreamLearner:
         return joined
 
     def _new(self, events: Events) -> Events:
-        """Without those that the history had."""
+        """The events that the history did not contain."""
         if self.history.until is None or (new := events.times > self.history.until).all():
             return events
         rows = selected(events.rows, new[events.kinds != CLICK])
         return replace(events, kinds=events.kinds[new], ids=events.ids[new], times=events.times[new], rows=rows)
 
     def learn_history(self, batch: Batch, position: dict[str, Any]) -> None:
-        """Learn rows of a log that the stream goes on from; each of its rows must be older than what is to come."""
+        """Learn rows of the log before the stream; they must be older than the stream's events."""
         kept, predicted, weights = learn_rows(self.model, batch, self.history.rows)
         if len(kept):
             self.tracker.add(kept, predicted, weights)
@@ -130,14 +130,14 @@ class StreamLearner:
         self.history = StreamHistory(self.history.rows + len(batch), position, latest)
 
     def end_history(self) -> None:
-        """The log has ended; from here on the stream is learned."""
+        """The log has ended; the stream begins."""
         self.history = self.history._replace(position=None)
         known = self.tracker.overall()
         clicks = known.ctr * known.rows if known.rows else 0.0
         self.join.skip_holding(clicks, known.rows - clicks)
 
     def finish(self) -> None:
-        """The stream has ended: what still waits is settled."""
+        """The stream has ended: settle the impressions that still wait."""
         self._learn(self.join.close_windows())
 
     def _learn(self, joined: Joined) -> None:
@@ -157,7 +157,7 @@ class StreamLearner:
     def _end_stretch(self, taken: TakeBack, abnormal: str | None) -> None:
         if abnormal is not None:
             self.dropped += taken.undo()
-            # What it taught is gone, and nothing of it can be published.
+            # What the stretch taught is gone, so publishing can continue.
             self.watchdog.release()
         taken.begin()
 
@@ -167,16 +167,16 @@ class StreamLearner:
         self._bad_in_a_row = last if len(events) else in_a_row
         if max(in_a_row, most) >= MOST_BAD:
             raise InputError(
-                f"{max(in_a_row, most):,} events in a row were bad, the last because {events.bad[-1].reason}. Nothing more is "
-                "read; they are in the dead letters. Put the producer right, and start again: it goes on behind them"
+                f"{max(in_a_row, most):,} events in a row were bad, the last because {events.bad[-1].reason}. Stopped "
+                "reading; the bad events are in the dead letters. Fix the producer, and start again to continue after them"
             )
 
     def forgive(self) -> None:
-        """A person has looked at the bad events in a row: count them anew."""
+        """Start counting bad events in a row from 0: a person has looked at them."""
         self._bad_in_a_row = 0
 
     def save(self) -> Path:
-        """Write a snapshot of this moment."""
+        """Write a snapshot."""
         self.join.check_ledger()
         tracker, arrays = self.tracker.state()
         watchdog, watched = self.watchdog.state()

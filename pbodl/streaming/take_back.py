@@ -1,9 +1,9 @@
-"""Taking back what a stretch of the stream taught: its message, posterior over prior, is divided out of the weights again.
+"""Takes back what a stretch of the stream taught: divides its message, posterior over prior, out of the weights.
 
-While a stretch is learned, the weights that it touches are noted as they were. If the stretch turns out abnormal, its message is
-made as a worker's would be, and pushed with its sign turned (`parallel.message.negated`): what was before is back, but for
-rounding, for the decay of those rows meanwhile, and for the few weights of a variance above twice their prior's, which the
-product's guard does not restore.
+While a stretch is learned, the learner records the weights that it touches as they were before. If the stretch turns out abnormal,
+its message is computed as a worker's would be, and pushed with the opposite sign (`parallel.message.negated`). This restores the
+weights except for rounding, for the decay of those rows meanwhile, and for the few weights with a variance above twice their
+prior's, which the product's guard does not restore.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ NAMES = Weights._fields
 
 
 class TakeBack:
-    """What the present stretch has touched, as it was before."""
+    """The weights that the current stretch has touched, as they were before it."""
 
     def __init__(self, model: DeepProbit) -> None:
         self._model = model
@@ -33,7 +33,7 @@ class TakeBack:
         self.begin()
 
     def begin(self) -> None:
-        """A new stretch."""
+        """Start a new stretch."""
         self._index = Table({})
         self._fields = np.zeros(0, np.uint16)
         self._counts = np.zeros(0, np.int32)
@@ -41,7 +41,7 @@ class TakeBack:
         self._learned = self._model.rows_learned
 
     def note(self, batch: Batch) -> None:
-        """Told of rows before they are learned."""
+        """Record the weights of rows before they are learned."""
         known = self._index.size
         entry = self._index.insert(batch.keys)
         fields = np.zeros(self._index.size, np.uint16)
@@ -56,7 +56,7 @@ class TakeBack:
             self._before = self._before._replace(**rows)
 
     def _weights(self, keys: NDArray[np.uint64], fields: NDArray[np.uint16]) -> Weights:
-        """The weights of features as they stand, at their prior where the model does not know them."""
+        """The current weights of features; those of features unknown to the model come from the prior."""
         prior, table = self._prior, self._prior.table
         table.remove_older(np.inf)
         table.insert(keys)
@@ -72,7 +72,7 @@ class TakeBack:
         return weights
 
     def undo(self) -> int:
-        """Divide the stretch's message out of the model; returns how many learned rows were taken back."""
+        """Divide the stretch's message out of the model; returns how many rows were taken back."""
         model, before = self._model, self._before
         rows = model.rows_learned - self._learned
         at = model.table.find(self._index.keys)
@@ -92,17 +92,17 @@ class TakeBack:
             np.zeros(3, np.int64),
         )  # fmt: skip
         Shard(model).push(negated(message, "stretch", 1))
-        model.dense.centre[:] = before.centre  # for which the dense weights, as they are again, were learned
+        model.dense.centre[:] = before.centre  # the restored dense weights were learned with it
         return rows
 
     def state(self) -> dict[str, NDArray]:
-        """Its arrays."""
+        """The state, as arrays."""
         own: dict[str, NDArray] = {name: np.asarray(getattr(self._before, name)) for name in NAMES}
         own |= {"keys": self._index.keys.copy(), "fields": self._fields, "counts": self._counts}
         return own | {"learned": np.array(self._learned)}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        """Go on from a `state()`."""
+        """Continue from a `state()`."""
         self._index = Table({})
         self._index.insert(np.asarray(state["keys"]))
         self._fields, self._counts = np.array(state["fields"]), np.array(state["counts"])

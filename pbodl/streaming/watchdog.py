@@ -1,14 +1,14 @@
-"""Abnormal data: each stretch of the stream is compared with what is to be expected, and far outside, publishing is held.
+"""Detects abnormal data: compares each stretch of the stream with what the model expects, and holds publishing if it is far off.
 
-Of rows with predicted CTRs p, clicks have the mean Σ p and the variance Σ p(1-p); the log loss has the mean Σ H(p), H the entropy,
-and the variance Σ p(1-p) log²(p/(1-p)). That is chance. No model is exactly calibrated, and the world drifts: so the loss is held
-against the spread that such surprises, in units of chance, usually have here, and clicks must be off by a factor besides.
+For rows with predicted CTRs p, the clicks have mean Σ p and variance Σ p(1-p); the log loss has mean Σ H(p), H the entropy, and
+variance Σ p(1-p) log²(p/(1-p)). That is chance. But no model is exactly calibrated, and the world drifts. So the surprise of the
+loss, in units of chance, is compared with the usual surprises of this stream, and clicks must also be off by a factor.
 
-A model learns new odds within some fifty rows, and then expects what it sees. So a stretch's CTR is also held against that of the
-stretches before, which forgets slowly, and so is the share of rows without a field. Factors are of the odds: clicks that become the
-rule are as strange as clicks that stop.
+A model learns new odds within about fifty rows, and then expects what it sees. So a stretch's CTR is also compared with that of the
+stretches before, a slowly changing mean, and so is the share of rows without a field. Factors compare odds: clicks that become the
+rule are as abnormal as clicks that stop.
 
-A non-click that is taken back (it was clicked after all) is taken out of the sums again.
+A non-click that is taken back, because it was clicked after all, is subtracted from the sums again.
 """
 
 from collections.abc import Mapping
@@ -23,22 +23,26 @@ from pbodl.models.deep_probit import DeepProbit
 from pbodl.streaming.join.join_rules import TAKE_BACK
 
 STRETCH = 2000  # rows that are judged together
-LEARNING = 20  # stretches at the start that are not judged: a new model expects little
-SIGMAS = 6.0  # of chance
-LOSS_SPREADS = 15.0  # of the usual surprise, which is at least that of chance
-CLICK_FACTOR = 2.5  # of the odds of a click that the model expected
-CTR_FACTOR = 3.0  # of the odds of a click in the stretches before
+LEARNING = 20  # stretches at the start that are not judged: a new model does not know what to expect
+SIGMAS = 6.0  # standard deviations of chance
+LOSS_SPREADS = 15.0  # times the usual surprise, which is at least that of chance
+CLICK_FACTOR = 2.5  # times the odds of a click that the model expected
+CTR_FACTOR = 3.0  # times the odds of a click in the stretches before
 MISSING_SHARE = 0.3  # more rows without a field than before
-MEMORY = 0.02  # weight of the newest stretch in what was before
-OUTLIER = 3.0  # usual surprises; a stranger one counts as so many in what is usual
-ENOUGH = 200  # rows, to doubt a stretch before its end
+MEMORY = 0.02  # weight of the newest stretch in the means
+OUTLIER = 3.0  # cap of a surprise in the mean, in usual surprises
+ENOUGH = 200  # rows that suffice to doubt a stretch before its end
+# What a snapshot keeps, by name: the attributes with plain data, and those with arrays.
+FACTS = {name: name for name in ("held", "stretches", "alarms")}
+FACTS |= {name: f"_{name}" for name in ("learned", "usual_ctr", "usual_surprise", "last_ctr")}
+ARRAYS = ("sums", "missing", "usual_missing", "last_missing")
 SUMS = ("rows", "clicks", "expected", "click_variance", "loss", "expected_loss", "loss_variance")
 
 
 class Watchdog:
     """Judges the rows that a model learns, a stretch at a time.
 
-    held  why publishing is held; None while all is well
+    held  why publishing is held; None while it is not
     """
 
     def __init__(self, model: DeepProbit, stretch: int = STRETCH) -> None:
@@ -51,19 +55,19 @@ class Watchdog:
         self._usual_missing = np.zeros(len(fields))
         self._usual_ctr = 0.0
         self._usual_surprise = 1.0
-        self._last_ctr, self._last_missing = 0.0, np.zeros(len(fields))  # of the last stretch
-        self._learned = 0  # rows of this stretch, those taken back too
+        self._last_ctr, self._last_missing = 0.0, np.zeros(len(fields))  # in the last stretch
+        self._learned = 0  # rows of this stretch, including those taken back
         self.stretches = 0  # judged so far
         self.alarms = 0
         self.held: str | None = None
 
     @property
     def room(self) -> int:
-        """How many rows this stretch still takes."""
+        """How many rows are left in this stretch."""
         return self.stretch - self._learned
 
     def after(self, batch: Batch, roles: NDArray[np.int8], predicted: NDArray[np.float64]) -> str | None:
-        """Count rows that were learned, with the CTR predicted for each before; at the end of a stretch, says what is abnormal."""
+        """Count learned rows with the CTR predicted for each; at the end of a stretch, returns what is abnormal."""
         self._count(batch, roles, predicted)
         self._learned += len(batch)
         if self._learned < self.stretch:
@@ -86,7 +90,7 @@ class Watchdog:
         sign = np.where(roles == TAKE_BACK, -1.0, 1.0)
         p, clicked = np.clip(predicted, 1e-15, 1.0 - 1e-15), batch.clicks > 0
         yes, no = -np.log(p), -np.log1p(-p)
-        share = p / (p + (1.0 - p) * self._rate)  # of clicks, where only a share of the others is kept
+        share = p / (p + (1.0 - p) * self._rate)  # of clicks, if only a share of non-clicks is kept
         chance = np.where(sign > 0, share * (1.0 - share), 0.0)
         self._sums += (
             sign.sum(), clicked.sum(), share @ sign, chance.sum(), np.where(clicked, yes, no) @ sign,
@@ -97,7 +101,7 @@ class Watchdog:
 
     @property
     def doubt(self) -> str | None:
-        """What is abnormal in this stretch so far: its end will tell, and until then nothing should be published."""
+        """What is abnormal in this unfinished stretch; until its end, nothing should be published."""
         return self._judge() if self._learned >= ENOUGH else None
 
     def _judge(self) -> str | None:
@@ -108,20 +112,20 @@ class Watchdog:
         worst = int(np.argmax(missing - self._usual_missing))
         if missing[worst] - self._usual_missing[worst] > MISSING_SHARE:
             return (
-                f"the field {self._names[worst]!r} is missing in {missing[worst]:.0%} of the rows, before in "
-                f"{self._usual_missing[worst]:.0%}"
+                f"the field {self._names[worst]!r} is missing in {missing[worst]:.0%} of the rows; before, it was "
+                f"missing in {self._usual_missing[worst]:.0%}"
             )
         if self._surprise() > LOSS_SPREADS * self._usual_surprise:
-            return f"the log loss is {loss / rows:.4f}, and the model expected {expected_loss / rows:.4f}"
+            return f"the log loss is {loss / rows:.4f}; the model expected {expected_loss / rows:.4f}"
         if abs(clicks - expected) > SIGMAS * click_variance**0.5 and odds_ratio(clicks, expected, rows) > CLICK_FACTOR:
-            return f"there are {clicks:,.0f} clicks in {rows:,.0f} rows, and the model expected {expected:,.0f}"
+            return f"there are {clicks:,.0f} clicks in {rows:,.0f} rows; the model expected {expected:,.0f}"
         usual = self._usual_ctr * rows
         if abs(clicks - usual) > SIGMAS * (usual * (1 - self._usual_ctr)) ** 0.5 and odds_ratio(clicks, usual, rows) > CTR_FACTOR:
-            return f"the CTR of the learned rows is {clicks / rows:.4f}, before {self._usual_ctr:.4f}"
+            return f"the CTR of the learned rows is {clicks / rows:.4f}; before, it was {self._usual_ctr:.4f}"
         return None
 
     def _surprise(self) -> float:
-        """By how many standard deviations of chance the log loss is above what was expected."""
+        """How many standard deviations of chance the log loss is above its expected value."""
         _, _, _, _, loss, expected_loss, variance = self._sums.tolist()
         return (loss - expected_loss) / max(variance, 1e-12) ** 0.5
 
@@ -133,33 +137,29 @@ class Watchdog:
         self._usual_surprise = max(1.0, (self._usual_surprise**2 * (1 - MEMORY) + MEMORY * surprise**2) ** 0.5)
 
     def release(self) -> None:
-        """Publishing goes on: what the abnormal stretch taught is gone."""
+        """Continue publishing: what the abnormal stretch taught is gone."""
         self.held = None
 
     def accept(self) -> None:
-        """Publishing goes on: a person says that the data is right, and what it is like now is usual from here on."""
+        """Continue publishing: a person says that the data is right, so the latest stretch is the new normal."""
         if self.held is not None:
             self._usual_ctr, self._usual_missing = self._last_ctr, self._last_missing
         self.held = None
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """What it needs to go on: plain data, and arrays."""
-        facts: dict[str, Any] = {"held": self.held, "stretches": self.stretches, "alarms": self.alarms, "learned": self._learned}
-        facts |= {"usual_ctr": self._usual_ctr, "usual_surprise": self._usual_surprise, "last_ctr": self._last_ctr}
-        arrays = {"sums": self._sums, "missing": self._missing}
-        arrays |= {"usual_missing": self._usual_missing, "last_missing": self._last_missing}
-        return facts, {name: array.copy() for name, array in arrays.items()}
+        """The state, as plain data and arrays."""
+        facts = {name: getattr(self, own) for name, own in FACTS.items()}
+        return facts, {name: getattr(self, f"_{name}").copy() for name in ARRAYS}
 
     def load_state(self, facts: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
-        """Go on from a `state()`."""
-        self.held, self.stretches, self.alarms = facts["held"], facts["stretches"], facts["alarms"]
-        self._learned, self._usual_ctr, self._last_ctr = facts["learned"], facts["usual_ctr"], facts["last_ctr"]
-        self._usual_surprise = facts["usual_surprise"]
-        self._sums, self._missing = np.array(arrays["sums"]), np.array(arrays["missing"])
-        self._usual_missing, self._last_missing = np.array(arrays["usual_missing"]), np.array(arrays["last_missing"])
+        """Continue from a `state()`."""
+        for name, own in FACTS.items():
+            setattr(self, own, facts[name])
+        for name in ARRAYS:
+            setattr(self, f"_{name}", np.array(arrays[name]))
 
 
 def odds_ratio(clicks: float, expected: float, rows: float) -> float:
-    """By what factor the odds of a click differ, one way or the other; half a click keeps it finite."""
+    """The factor, at least 1, between the odds of a click; half a click added keeps it finite."""
     ratio = (clicks + 0.5) / (rows - clicks + 0.5) * (rows - expected + 0.5) / (expected + 0.5)
     return max(ratio, 1.0 / ratio)

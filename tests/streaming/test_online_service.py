@@ -145,7 +145,7 @@ def test_slips_are_told(tmp_path: Path) -> None:
         Pace(0.0)
     with pytest.raises(InputError, match="streams are read from"):
         online(config(), Options("amqp://host/queue", tmp_path / "run"))
-    with pytest.raises(InputError, match="--speed replays a file"):
+    with pytest.raises(InputError, match="--speed is for replaying a file"):
         online(config(), Options("redis://127.0.0.1/s", tmp_path / "run", speed=2.0))
     (tmp_path / "c.toml").write_text(to_toml(config()))
     write(tmp_path / "e.jsonl", [impression("a", 1.0)])

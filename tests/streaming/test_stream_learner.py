@@ -105,7 +105,7 @@ def test_other_settings_than_the_runs_are_refused(tmp_path: Path) -> None:
     other = config()._replace(kind="sparse-mlp")
     with pytest.raises(InputError, match="another schema or model"):
         StreamLearner.resume(other, tmp_path)
-    with pytest.raises(InputError, match="deep probit family"):
+    with pytest.raises(InputError, match="only the deep probit models"):
         StreamLearner.start(config()._replace(kind="ftrl", model={}), tmp_path, JOIN, StreamPosition())
     with pytest.raises(InputError, match="auto"):
         StreamLearner.start(config(negative_rate="auto"), tmp_path, JOIN, StreamPosition())
