@@ -81,8 +81,13 @@ def times(texts: pa.Array) -> pa.Array:
         moments = pa.array(parse_times(pc.if_else(numeric, "1970-01-01", texts), "", None))
     except InputError:
         return texts
-    return pc.if_else(numeric, pc.cast(pc.if_else(numeric, texts, None), pa.float64()), moments)
+    return pc.if_else(numeric, pc.cast(_only(numeric, texts), pa.float64()), moments)
 
 
 def _emptied(texts: pa.Array) -> pa.Array:
-    return pc.if_else(pc.equal(texts, ""), None, texts)
+    return _only(pc.not_equal(texts, ""), texts)
+
+
+def _only(wanted: pa.Array, texts: pa.Array) -> pa.Array:
+    """Texts, and null where they are not wanted; not the scalar None, for which Arrow before 24 corrupts slices of texts."""
+    return pc.if_else(wanted, texts, pa.nulls(len(texts), texts.type))

@@ -126,7 +126,7 @@ class ModelFolder:
                 return _parse(memoryview(file.read_buffer()), entry)
         except InputError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, struct.error, pa.ArrowException) as error:
+        except (OSError, ValueError, KeyError, TypeError, struct.error, pa.ArrowException, msgspec.ValidationError) as error:
             raise InputError(f"it is damaged or missing ({type(error).__name__}: {error})") from error
 
     def remove(self, entry: FolderEntry) -> None:

@@ -48,3 +48,14 @@ def test_a_time_with_a_format_stays_text():
     schema = Schema(label="click", time="hour", time_format="%y%m%d%H", fields=[Field("site")])
     table = pa.table({"hour": ["14102100"]})
     assert typed(schema, table, labelled=True).to_pylist() == [{"hour": "14102100"}]
+
+
+def test_slices_of_columns_are_read_as_whole_columns_are():
+    # Releases of Arrow before 24 write zero bytes over texts when a slice of them is compared with a null.
+    column = pa.array(["", "1.5", "-2", "", "7"], pa.large_string())
+    for start in range(4):
+        assert numbers(column[start:]).to_pylist() == [None, 1.5, -2.0, None, 7.0][start:]
+        assert lists(column[start:]).to_pylist() == [None, ["1.5"], ["-2"], None, ["7"]][start:]
+    moments = pa.array(["2024-01-01", "5", "2024-01-01", "7"], pa.large_string())
+    for start in range(3):
+        assert times(moments[start:]).to_pylist() == [1704067200.0, 5.0, 1704067200.0, 7.0][start:]

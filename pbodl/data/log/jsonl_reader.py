@@ -52,7 +52,7 @@ def _decoded(lines: LineBlock) -> tuple[dict[int, dict], dict[int, str]]:
         objects = decoder.decode_lines(lines.data)
         if len(objects) == len(lines) and all(type(row) is dict for row in objects):
             return dict(enumerate(objects)), {}
-    except (ValueError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     rows: dict[int, dict] = {}
     faults: dict[int, str] = {}

@@ -144,7 +144,7 @@ def _time(share: Floats, days: int) -> NDArray[np.int64]:
 
 
 def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+    return pieces[0] if len(pieces) == 1 else pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
 
 
 @contextmanager
@@ -156,8 +156,9 @@ def _writer(name: str, path: Path, schema: pa.Schema) -> Iterator[Any]:
         with pa.parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=repeating) as writer:
             yield writer
         return
-    options = pa.csv.WriteOptions(quoting_style="none", quoting_header="none")
+    options = pa.csv.WriteOptions(include_header=False, quoting_style="none")
     with path.open("wb") as raw, ExitStack() as stack:
         # Without a name and a time in its header, so that the same world gives the same bytes.
         file = stack.enter_context(igzip.IGzipFile("", "wb", 1, raw, 0)) if name.endswith(".gz") else raw
+        file.write(f"{','.join(schema.names)}\n".encode())
         yield stack.enter_context(pa.csv.CSVWriter(file, schema, write_options=options))
