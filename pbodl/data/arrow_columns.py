@@ -1,8 +1,7 @@
 """Arrow tables to batches, column by column.
 
-When every field gives one feature per sample, the keys form a matrix (samples x fields) that is filled a
-column at a time. With `multi` fields the samples have different lengths: a first pass counts, a second puts
-each feature at its sample's cursor.
+When every field gives one feature per sample, the keys form a matrix (samples x fields) that is filled column by column. With
+`multi` fields the samples have different lengths: a first pass counts, a second puts each feature at its sample's cursor.
 """
 
 import functools
@@ -91,14 +90,20 @@ def _read(field: Field, table: pa.Table, times: NDArray[np.float64]) -> KeyColum
     if field.kind == "multi":
         return _read_lists(field, values, seed)
     numbers = parse_numbers(values, field.name)
+    keys, multiplied = number_features(field, numbers)
+    return KeyColumn(keys, values=multiplied)
+
+
+def number_features(field: Field, numbers: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.float32] | None]:
+    """The keys of numbers (NaN is missing), and their multipliers; None for ones."""
     missing = np.isnan(numbers)
     if field.transform == "buckets":
-        keys = hash_integers(buckets(np.where(missing, 0.0, numbers)), seed)
-        keys[missing] = hash_value(field.name, None)
-        return KeyColumn(keys)
-    keys = np.full(len(numbers), hash_value(field.name, SCALE_TEXT), dtype=np.uint64)
+        keys, values = hash_integers(buckets(np.where(missing, 0.0, numbers)), field_seed(field.name)), None
+    else:
+        keys = np.full(len(numbers), hash_value(field.name, SCALE_TEXT), dtype=np.uint64)
+        values = multipliers(np.where(missing, 1.0, numbers), field.name)
     keys[missing] = hash_value(field.name, None)
-    return KeyColumn(keys, values=multipliers(np.where(missing, 1.0, numbers), field.name))
+    return keys, values
 
 
 def _read_lists(field: Field, values: pa.Array, seed: np.uint64) -> KeyColumn:
@@ -123,11 +128,10 @@ def _read_lists(field: Field, values: pa.Array, seed: np.uint64) -> KeyColumn:
 
 @jit
 def _merge_repeats(keys, lengths, nulls, missing, slots, distinct, counts, indptr):
-    """Distinct keys of each list in order of first arrival, and how often each came.
+    """Distinct keys of each list in order of first arrival, and how often each came. Returns the number of distinct keys.
 
-    `slots` is a small open-addressing table of places in `distinct`. It need not be cleared between lists: a
-    place before the present list's first is a stranger's. MODIFIES: slots, distinct, counts, indptr. Returns
-    the number of distinct keys.
+    `slots` is a small open-addressing table of indices into `distinct`. It need not be cleared between lists: an index before the
+    first of the present list belongs to another list. MODIFIES: slots, distinct, counts, indptr.
     """
     mask = np.uint64(slots.shape[0] - 1)
     size = place = 0
@@ -157,8 +161,7 @@ def _stack(columns: list[KeyColumn], n: int) -> tuple:
     """One feature per field and sample: a matrix, read row by row."""
     width = len(columns)
     keys = np.empty((n, width), dtype=np.uint64)
-    # By blocks of rows, so that the cache lines of the matrix stay at hand until all of their columns are
-    # written.
+    # By blocks of rows, so that the cache lines of the matrix stay in the cache until all their columns are written.
     for start in range(0, n, BLOCK):
         block = slice(start, start + BLOCK)
         for field, column in enumerate(columns):
@@ -177,7 +180,7 @@ def _stack(columns: list[KeyColumn], n: int) -> tuple:
 
 @functools.lru_cache(maxsize=1)
 def _regular(n: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]:
-    """Values, fields and indptr of n samples of `width` plain features; a log's chunks share them: nobody writes into a batch."""
+    """Values, fields and indptr of n samples of `width` plain features; all chunks share them: nobody writes into a batch."""
     fields = np.tile(np.arange(width, dtype=np.int32), n)
     return np.ones(n * width, dtype=np.float32), fields, np.arange(0, n * width + 1, width, dtype=np.int64)
 

@@ -1,8 +1,7 @@
 """The schema of Avazu's click log (Kaggle, 2014): `--preset avazu`.
 
-All columns but `id` and `device_ip`, which hardly ever come again. Of `hour` (YYMMDDHH) the hour of the day is
-learned from. Not the weekday: over ten days it is nearly the name of the day, and what is learned from it misleads on
-the next.
+All columns but `id` and `device_ip`, which hardly ever recur. From `hour` (YYMMDDHH) the model learns the hour of the day, but
+not the weekday: in a log of ten days the weekday nearly identifies the day, and what is learned from it misleads on the next.
 """
 
 from pbodl.data.schema import Field, Schema

@@ -1,4 +1,8 @@
-"""The arrays of a batch of samples."""
+"""A batch of samples as arrays.
+
+The features of all samples follow one another; sample i owns those from indptr[i] to indptr[i + 1] (CSR), in the order of the
+fields of the schema.
+"""
 
 from typing import Any, NamedTuple
 
@@ -41,3 +45,12 @@ class Batch(Arrays):
             self.times[start:stop],
             self.weights[start:stop],
         )
+
+    def take(self, indices: NDArray[np.int64]) -> "Batch":
+        """The samples with these indices, in this order; a sample may occur several times."""
+        lengths = np.diff(self.indptr)[indices]
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        # The index of each feature: that of its sample's first, and how far it is behind it.
+        at = np.repeat(self.indptr[:-1][indices] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        clicks = None if self.clicks is None else self.clicks[indices]
+        return Batch(self.keys[at], self.values[at], self.fields[at], indptr, clicks, self.times[indices], self.weights[indices])

@@ -1,8 +1,6 @@
-"""A batch of samples as arrays, and `from_data`, the one door through which data of any shape becomes one.
+"""`from_data`, the one door through which data of any shape becomes a `Batch`.
 
-The features of all samples stand one after the other; sample i owns the places indptr[i] to indptr[i + 1]
-(CSR). Within a sample they stand in the order of the schema's fields. Dicts are read by `dict_rows`, Arrow tables
-by `arrow_columns`; both give the same batch.
+`dict_rows` reads dicts, `arrow_columns` reads Arrow tables; both give the same batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +19,11 @@ __all__ = ["Batch", "concat", "from_data"]
 
 
 def from_data(schema: Schema, data: Any, labelled: bool) -> Batch:
-    """Data of any accepted shape as a `Batch`; with `labelled`, the label (and the weight, and the time) must
-    be there.
+    """Data of any accepted shape as a `Batch`; with `labelled`, the data must have the label (and the weight, and the time).
 
-    data is a dict (one sample), a list of dicts, anything with Arrow's PyCapsule interface (a table or record
-    batch of pyarrow, a data frame of pandas or polars), or a Batch, which is returned as it is. Without
-    `labelled`, `clicks` is None, and a missing time counts as 0 unless a field is derived from it.
+    data is a dict (one sample), a list of dicts, anything with Arrow's PyCapsule interface (a table or record batch of pyarrow, a
+    data frame of pandas or polars), or a Batch, which is returned as it is. Without `labelled`, `clicks` is None, and a missing
+    time counts as 0 unless a field is derived from it.
     """
     if isinstance(data, Batch):
         if labelled and data.clicks is None:

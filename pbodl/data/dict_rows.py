@@ -1,4 +1,4 @@
-"""Dicts to batches: the path of `learn_one` and of requests, kept light for one sample.
+"""Dicts to batches, for `learn_one` and for requests; fast for one sample.
 
 The texts of all features are gathered in Python, then hashed in one call.
 """
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 
 class Plan(NamedTuple):
-    """What is worked out from a schema once."""
+    """What is derived from a schema, once."""
 
     seeds: NDArray[np.uint64]  # [fields]
     steps: tuple[tuple[str, Field | None], ...]  # column; its field, unless that is a plain category
@@ -62,7 +62,7 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
     times = _times(schema, rows, labelled)
     hours = hours_of_day(times).tolist() if plan.derived else []
     texts: list[bytes] = []
-    multipliers: dict[int, float] = {}  # by place among the features, where it is not 1
+    multipliers: dict[int, float] = {}  # by index of the feature, where it is not 1
     ends = [0]  # after each field of each row
     for number, row in enumerate(rows):
         if not plan.columns <= row.keys():
@@ -137,7 +137,7 @@ READERS = {"number": _read_number, "multi": _read_list}
 
 
 def _refuse_slips(plan: Plan, row: Row, number: int) -> None:
-    """A row that lacks a field and has a key of no known name has most likely misspelt it."""
+    """A row that lacks a field and has an unknown key has most likely misspelt the field."""
     strange = [str(name) for name in row if name not in plan.known]
     if strange:
         lacking = [name for name, _ in plan.steps if name not in row]
@@ -191,7 +191,7 @@ def _times(schema: Schema, rows: Sequence[Row], labelled: bool) -> NDArray[np.fl
 
 @functools.lru_cache(maxsize=4096, typed=True)
 def _one_time(value: str | int, column: str, time_format: str | None) -> float:
-    # Samples that come one by one mostly share the time of the one before.
+    # Samples that come one by one mostly have the time of the one before.
     return float(_parse([value], column, time_format)[0])
 
 

@@ -1,19 +1,17 @@
-"""Feature keys: a stable 64-bit hash of (field, value), equal for `123` and `"123"`, on every machine and in
-every release.
+"""Feature keys: a stable 64-bit hash of (field, value), equal for `123` and `"123"`, on every machine and in every release.
 
-A value is hashed as its canonical text: a string as it is; an integer in decimal; a float without fraction as
-that integer, another by `repr`; a bool as "true" or "false"; bytes as they are; dates and times in ISO 8601.
-None, NaN and "" are all the empty text, whose key means *missing*.
+A value is hashed as its canonical text: a string as it is; an integer in decimal; a float without fraction as that integer, any
+other float by `repr`; a bool as "true" or "false"; bytes as they are; dates and times in ISO 8601. None, NaN and "" are all the
+empty text, whose key means *missing*.
 
-The hash reads the text in 8-byte little-endian words (the last one padded with zeros), in 64-bit integer
-arithmetic alone:
+The hash reads the text in 8-byte little-endian words (the last one padded with zeros), in 64-bit integer arithmetic alone:
 
     state = seed + GOLDEN * length
     for each word:  state = C2 * rotate(state ^ (C1 * word ^ (C1 * word) >> 32), 29)
     key = mix(state)                       # two multiplications between three xor-shifts
 
-where the seed is the key of the field's name. For texts of one word and one length the map is one to one. It
-is no defence against somebody who *chooses* values to collide. Golden values in the tests keep it what it is.
+where the seed is the key of the field's name. For texts of one word and one length the map is one to one. It does not resist an
+attacker who *chooses* values that collide. Golden values in the tests keep it from changing.
 """
 
 import datetime
@@ -55,8 +53,8 @@ def _stir(state, word):
 
 @inlined
 def word_at(data, place):
-    """The eight bytes from a place on, little-endian. Written out, and with places that are unsigned, so that none can count from
-    the end, the compiler makes it one load."""
+    """The eight bytes from an offset on, little-endian. It is written out, with unsigned offsets that cannot count from the end, so
+    that the compiler makes it one load."""
     i = np.uint64(place)
     low = np.uint64(data[i]) | np.uint64(data[i + U1]) << U8 | np.uint64(data[i + U2]) << U16 | np.uint64(data[i + U3]) << U24
     high = np.uint64(data[i + U4]) | np.uint64(data[i + U5]) << U8 | np.uint64(data[i + U6]) << U16 | np.uint64(data[i + U7]) << U24
@@ -121,7 +119,7 @@ def _hash_integers(values, seed, keys):
 
 
 def wrapping() -> AbstractContextManager:
-    """For calls of kernels that count modulo 2⁶⁴: run as plain Python, NumPy would warn of every overflow."""
+    """For calls of kernels that count modulo 2⁶⁴: as plain Python, NumPy would warn about every overflow."""
     return nullcontext() if hasattr(mix, "py_func") else np.errstate(over="ignore")
 
 
@@ -247,7 +245,7 @@ def _hash_missing(seed: np.uint64) -> np.uint64:
 
 
 def hash_coded(values: pa.Array, seed: np.uint64) -> tuple[NDArray[np.uint64], NDArray[np.int32] | None]:
-    """As `hash_array`, for a dictionary its entries alone: keys, and the place among them of each value's, or None if in order."""
+    """As `hash_array`, but for a dictionary only its entries: the keys, and the index of each value's key (None: in order)."""
     if not pa.types.is_dictionary(values.type):
         return hash_array(values, seed), None
     # A short slice of a column with a long dictionary uses few of its entries.

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pbodl.data.numbers import LARGEST
 from pbodl.errors import InputError
 
 
@@ -22,9 +23,6 @@ def check_weight(value: Any, row: int, column: str) -> float:
     if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)) and 0 <= value <= LARGEST:
         return float(value)
     raise InputError(f"row {row}: weight {column!r} holds {value!r}; it must be a finite number of at least 0")
-
-
-LARGEST = float(np.finfo(np.float32).max)
 
 
 def parse_labels(values: pa.Array, column: str) -> NDArray[np.float32]:

@@ -1,8 +1,8 @@
-"""Number fields with transform="scale": standardised by moments that run along with the stream.
+"""Number fields with transform="scale": standardised by the running moments of the stream.
 
-A sample is standardised by the moments *before* it, and then counted, so that `learn` and `predict` see the same features.
-Until two different numbers were seen, a number is taken for its field's mean: it is 0. Nothing else is assumed about a field's
-place or scale, since an assumption that is far off (a year, taken to be around 0) would take a million rows to wear away.
+A sample is standardised by the moments *before* it, and then counted, so that `learn` and `predict` see the same features. Until
+two different numbers were seen, a number counts as the mean of its field: it is 0. Nothing else is assumed about the location or
+scale of a field, since an assumption that is far off (a year, assumed to be around 0) would take a million rows to wear away.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def _standardise(values, keys, fields, scale_keys, moments, learning, scaled):
         count, mean, squares = moments[f, 0], moments[f, 1], moments[f, 2]
         scaled[j] = np.float32(0.0)
         if squares > 0.0:
-            # Of the next number: of the sample, and of its mean, which few numbers leave uncertain.
+            # The deviation of the next number: that of the sample, and that of its mean, which is uncertain after few numbers.
             deviation = np.sqrt(squares / (count - 1.0) * (1.0 + 1.0 / count))
             scaled[j] = np.float32(min(max((x - mean) / deviation, -FARTHEST), FARTHEST))
         if learning:

@@ -1,6 +1,6 @@
 """Negative sampling and its recalibration (PBODL §4.1): keep every click and a share w of the other rows.
 
-Which rows are kept is a pure function of (seed, position in the stream), so that a replay keeps the same ones.
+Whether a row is kept is a pure function of (seed, position in the stream), so that a replay keeps the same rows.
 """
 
 import numpy as np
@@ -65,16 +65,4 @@ def kept_rows(clicks: NDArray[np.float32], position: int, seed: int, rate: float
 
 def selected(batch: Batch, kept: NDArray[np.bool_]) -> Batch:
     """The samples of a batch that are kept; the batch itself if all are."""
-    if kept.all():
-        return batch
-    lengths = np.diff(batch.indptr)
-    entries = np.repeat(kept, lengths)
-    return Batch(
-        batch.keys[entries],
-        batch.values[entries],
-        batch.fields[entries],
-        np.concatenate([[0], np.cumsum(lengths[kept])]),
-        None if batch.clicks is None else batch.clicks[kept],
-        batch.times[kept],
-        batch.weights[kept],
-    )
+    return batch if kept.all() else batch.take(np.flatnonzero(kept))

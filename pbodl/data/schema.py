@@ -74,8 +74,7 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
             raise InputError(f"field {self.name!r}: the group must be a non-empty string, not {self.group!r}")
         if self.group in GROUPS:
             return
-        # Other groups are welcome, but one that looks like a slip of the pen would silently split a group in
-        # two.
+        # Other groups are allowed, but one that looks like a typing error would silently split a group in two.
         close = difflib.get_close_matches(self.group.lower(), GROUPS, n=1, cutoff=0.8)
         if close:
             raise InputError(
@@ -122,7 +121,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     def _check_names(self, names: list[str]) -> None:
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"field {name!r} stands twice in the schema; every field needs a name of its own")
+                raise InputError(f"field {name!r} occurs twice in the schema; the names of fields must differ")
         special = {"label": self.label, "time": self.time, "weight": self.weight}
         given = {role: name for role, name in special.items() if name is not None}
         for role, name in given.items():
@@ -138,7 +137,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
                 raise InputError(f"field {field.name!r} is derived from the time, but no column is: set time='...'")
 
     def field_index(self, name: str) -> int:
-        """The place of field `name` in `fields`."""
+        """The index of field `name` in `fields`."""
         names = [field.name for field in self.fields]
         if name not in names:
             raise InputError(f"unknown field {name!r}{nearest(name, names)}; fields are: {_listed(names)}")
@@ -152,6 +151,6 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
 
     @property
     def group_codes(self) -> NDArray[np.int32]:
-        """For every field the place of its group in `groups`."""
+        """For every field the index of its group in `groups`."""
         groups = self.groups
         return np.array([groups.index(field.group) for field in self.fields], dtype=np.int32)

@@ -1,8 +1,7 @@
-"""Columns that a file holds as text, brought to the types that `from_data` reads.
+"""Columns that a file holds as text, converted to the types that `from_table` reads.
 
-Labels may be 0, 1, 0.0, 1.0, false or true; times without a format may be epoch seconds as well as ISO 8601; a list
-is written with `|` between its values, and an empty text is missing. A column with a text that is none of these
-stays as it is, so that whoever parses it can show that text in its message.
+Labels may be 0, 1, 0.0, 1.0, false or true; times without a format may be epoch seconds or ISO 8601; a list has `|` between its
+values; an empty text is missing. A column with any other text stays as it is, so that the parser can show that text in its message.
 """
 
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pbodl.data.schema import Schema
-from pbodl.data.times import parse_times
+from pbodl.data.times import is_text, parse_times
 from pbodl.errors import InputError
 
 Reader = Callable[[pa.Array], pa.Array]
@@ -20,14 +19,8 @@ BETWEEN = "|"
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
-def is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
 def text_readers(schema: Schema, labelled: bool) -> dict[str, Reader]:
-    """By column, what brings texts to the type that the schema wants; not there if texts are what it wants."""
+    """By column, what converts texts to the type that the schema needs; columns that stay texts are absent."""
     readers: dict[str, Reader] = {field.name: numbers for field in schema.fields if field.kind == "number"}
     readers |= {field.name: lists for field in schema.fields if field.kind == "multi"}
     if schema.time is not None and schema.time_format is None:
@@ -40,7 +33,7 @@ def text_readers(schema: Schema, labelled: bool) -> dict[str, Reader]:
 
 
 def typed(schema: Schema, table: pa.Table, labelled: bool) -> pa.Table:
-    """The table with its texts of labels, weights, times, numbers and lists brought to their types."""
+    """The table with the texts of labels, weights, times, numbers and lists converted to their types."""
     readers = text_readers(schema, labelled)
     for place, name in enumerate(table.column_names):
         column = table.column(place)
@@ -51,7 +44,7 @@ def typed(schema: Schema, table: pa.Table, labelled: bool) -> pa.Table:
 
 
 def labels(texts: pa.Array) -> pa.Array:
-    """0 and 1; each distinct text is looked at once."""
+    """0 and 1; each distinct text is parsed once."""
     coded = pc.dictionary_encode(texts)
     values = [LABELS.get(text.strip().lower()) for text in coded.dictionary.to_pylist()]
     return texts if None in values else pa.array(values, pa.int8()).take(coded.indices)

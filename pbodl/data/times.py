@@ -1,8 +1,7 @@
 """Times of impressions as float64 seconds since 1970-01-01 UTC, from numbers, timestamps or text.
 
-A format such as `%y%m%d%H` is read by a parser of our own, over a whole column at once: every directive has a
-fixed width, so that a number (14102100) and its text ("14102100") mean the same, and the answer does not
-depend on the platform's strptime.
+A format such as `%y%m%d%H` is parsed here, a whole column at once. Every directive has a fixed width, so that a number (14102100)
+and its text ("14102100") mean the same, and the result does not depend on the platform's strptime.
 """
 
 from typing import Any
@@ -38,7 +37,7 @@ def _pieces(time_format: str) -> list[tuple[str, int, int]]:
 
 
 def check_format(time_format: str) -> None:
-    """InputError unless the format is one we read: known directives, none twice, ASCII, and a whole date."""
+    """InputError unless the format can be read: known directives, none twice, ASCII, and a whole date."""
     directives = [piece[1] for piece, _, width in _pieces(time_format) if len(piece) == 2]
     year = ("Y" in directives) + ("y" in directives)
     if year != 1 or "m" not in directives or "d" not in directives or len(set(directives)) < len(directives):
@@ -66,7 +65,7 @@ def _parse_format(texts: pa.Array, time_format: str) -> tuple[NDArray[np.float64
         low, high = RANGES[piece[1]]
         good &= ((digits >= 0) & (digits <= 9)).all(axis=1) & (value >= low) & (value <= high)
         part[piece[1]] = np.where(good, value, 1)
-    # Two-digit years as strptime reads them: 69 to 99 are of the last century.
+    # Two-digit years as strptime reads them: 69 to 99 are 1969 to 1999.
     year = part["Y"] if "Y" in part else part["y"] + np.where(part["y"] < 69, 2000, 1900)
     month = (year - 1970).astype("datetime64[Y]").astype("datetime64[M]") + (part["m"] - 1)
     day = month.astype("datetime64[D]") + (part["d"] - 1)
@@ -77,7 +76,7 @@ def _parse_format(texts: pa.Array, time_format: str) -> tuple[NDArray[np.float64
 
 def _parse_iso(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Seconds, and which of them are good, of ISO 8601 strings with or without a zone."""
-    # Arrow casts text with a zone and text without one by different types: bring all to the first kind.
+    # Arrow casts texts with and without a zone to different types: give a zone to all.
     zoned = pc.match_substring_regex(texts, r"^.{11,}(Z|[+-]\d\d(:?\d\d)?)$")
     dated = pc.if_else(pc.less_equal(pc.binary_length(texts), 10), pc.binary_join_element_wise(texts, "T00:00", ""), texts)
     texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(dated, "Z", ""))
@@ -86,8 +85,7 @@ def _parse_iso(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     except pa.ArrowInvalid:
         if len(texts) == 1:
             return np.zeros(1), np.zeros(1, dtype=bool)
-        # One bad text spoils the cast of all: halve to find the first; what follows it is of no interest
-        # then.
+        # One bad text spoils the cast of all: halve to find the first; those behind it do not matter then.
         seconds, good = _parse_iso(texts[: len(texts) // 2])
         rest = texts[len(texts) // 2 :]
         more, fine = _parse_iso(rest) if good.all() else (np.zeros(len(rest)), np.ones(len(rest), dtype=bool))
@@ -104,7 +102,7 @@ def parse_times(values: pa.Array, column: str, time_format: str | None) -> NDArr
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         moments = pc.cast(values, pa.timestamp("us"), safe=False).cast(pa.int64())
         seconds = pc.fill_null(moments, 0).to_numpy() / 1e6
-    elif _is_text(kind) or (time_format is not None and pa.types.is_integer(kind)):
+    elif is_text(kind) or (time_format is not None and pa.types.is_integer(kind)):
         seconds, parsed = _parse_text(values, time_format)
         good &= parsed
     elif time_format is None and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -124,7 +122,10 @@ def parse_times(values: pa.Array, column: str, time_format: str | None) -> NDArr
     return seconds
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds texts, plain or as a dictionary."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
@@ -135,7 +136,7 @@ def _parse_text(values: pa.Array, time_format: str | None) -> tuple[NDArray[np.f
     if time_format is None:
         seconds, good = _parse_iso(texts)
     else:
-        if not _is_text(values.type):
+        if not is_text(values.type):
             # As a number, 05010203 has lost its leading zero.
             width = sum(length for _, _, length in _pieces(time_format))
             texts = pc.utf8_lpad(texts, width, "0")

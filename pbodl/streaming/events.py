@@ -1,4 +1,4 @@
-"""Events of a stream to arrays: many at a time, each bad one set aside with its reason.
+"""Events of a stream as arrays: many at a time, each bad one set aside with the reason.
 
 An event is a JSON or msgpack object:
 
@@ -6,17 +6,17 @@ An event is a JSON or msgpack object:
     {"event": "click", "id": "a1", "time": 1731283260.0}
     {"time": 1731283200.0, "click": 1, "ad": "x", "user": 7, ...}                            a row that is joined already
 
-The time stands under the name that the schema has for it, or under `time` where it has none. One message may hold one event, an
-array of them, or JSON lines. Plain events are read by a compiled scan (`data.scan`). All others become columns, and take the way
-that tables of a file take: a dict for each would cost more than learning it.
+The time has the name that the schema gives it, or `time` if the schema has none. A message may hold one event, an array of events,
+or JSON lines. A compiled scan (`data.scan`) reads plain events. All others become columns, and are read as tables of a file are: a
+dict for each would cost more than learning it.
 """
 
-import itertools
+import contextlib
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -35,7 +35,9 @@ from pbodl.errors import InputError
 from pbodl.streaming.plain_events import PlainScan
 
 KINDS: dict[Any, int] = {"impression": IMPRESSION, "click": CLICK, None: JOINED}
-SHOWN = 2000  # letters of a bad event that are kept
+SHOWN = 2000  # characters of a bad event that are kept
+MODULES = (msgspec.json, msgspec.msgpack)
+UNSOUND = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class BadEvent(NamedTuple):
@@ -54,14 +56,14 @@ class Events:
     times: NDArray[np.float64]  # [n]
     rows: Batch  # `clicks` are the joined rows' labels, 0 for impressions
     bad: list[BadEvent]
-    runs: tuple[int, int, int]  # bad ones in a row: before the first good one, at most anywhere, and behind the last
+    runs: tuple[int, int, int]  # how many bad ones follow one another: before the first good one, at most, and after the last
 
     def __len__(self) -> int:
         return len(self.kinds)
 
 
 class EventDecoder:
-    """Makes events of messages, for one schema."""
+    """Turns messages into events, for one schema."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -69,19 +71,19 @@ class EventDecoder:
         names = [field.name for field in schema.fields if field.derive is None]
         names += [name for name in (schema.label, schema.weight, self.time) if name is not None]
         if "event" in names:
-            raise InputError("the schema has a column 'event', which in a stream says what an event is; rename the column")
+            raise InputError("the schema has a column 'event', but in a stream `event` says what an event is; rename the column")
         self._fields = list(dict.fromkeys(names))
         self.names = list(dict.fromkeys(["event", "id", *names]))
         self._lists = {field.name for field in schema.fields if field.kind == "multi"}
         # Columns need not be Python names, so the struct has names of its own.
-        own = {name: f"f{place}" for place, name in enumerate(self.names)}
+        own = {name: f"f{number}" for number, name in enumerate(self.names)}
         shape = msgspec.defstruct(
             "Event", [(inner, Any, None) for inner in own.values()], rename={inner: name for name, inner in own.items()}, gc=False
         )
         self._getters = {name: operator.attrgetter(inner) for name, inner in own.items()}
-        self._decoders = {kind: module.Decoder(type=list[shape] if kind[1] else shape) for kind, module in _kinds_of_messages()}  # type: ignore[valid-type]
+        types = {False: shape, True: list[shape]}  # type: ignore[valid-type]
+        self._json, self._msgpack = ({many: module.Decoder(kind) for many, kind in types.items()} for module in MODULES)
         self._plain = PlainScan(schema, self.time)
-        self._lines = msgspec.json.Decoder(shape)
 
     def decode(self, contents: list[bytes] | pa.Table) -> Events:
         """The events of some messages, or of a table of a file."""
@@ -95,41 +97,33 @@ class EventDecoder:
         for message in contents:
             try:
                 events += self._one(message)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            except UNSOUND:
                 self._piece_by_piece(message, events, bad)
         columns = {name: list(map(getter, events)) for name, getter in self._getters.items()}
         return self._judged(columns, len(events), bad, lambda row: msgspec.json.encode(events[row]).decode())
 
     def _one(self, message: bytes) -> Iterable[Any]:
         """The events of a message, if all are sound."""
-        head = message[:1]
-        if head in b"[{" and head:
-            if head == b"{" and b"\n" in message:
-                return self._lines.decode_lines(message)
-            decoded = self._decoders["json", head == b"["].decode(message)
-        else:
-            many = 0x90 <= message[0] <= 0x9F or message[0] in (0xDC, 0xDD) if message else False
-            decoded = self._decoders["msgpack", many].decode(message)
+        form = _form(message)
+        if form == "lines":
+            return self._json[False].decode_lines(message)
+        decoders = self._json if message[:1] in (b"[", b"{") else self._msgpack
+        decoded = decoders[form == "list"].decode(message)
         return decoded if isinstance(decoded, list) else [decoded]
 
     def _piece_by_piece(self, message: bytes, events: list[Any], bad: list[tuple[int, BadEvent]]) -> None:
-        """Of a message that is not sound as a whole, what is. MODIFIES: events, bad."""
-        head = message[:1]
-        pieces: Sequence[bytes] = [message]
-        try:
-            if head == b"[":
-                pieces = msgspec.json.decode(message, type=list[msgspec.Raw])
-            elif head == b"{" and b"\n" in message:
-                pieces = [line for line in message.splitlines() if line.strip()]
-            elif head and (0x90 <= head[0] <= 0x9F or head[0] in (0xDC, 0xDD)):
-                pieces = msgspec.msgpack.decode(message, type=list[msgspec.Raw])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass
+        """The sound events of a message that is not sound as a whole. MODIFIES: events, bad."""
+        form, pieces = _form(message), cast(Sequence[bytes], [message])
+        if form == "lines":
+            pieces = [line for line in message.splitlines() if line.strip()]
+        elif form == "list":
+            with contextlib.suppress(*UNSOUND):
+                pieces = MODULES[message[:1] != b"["].decode(message, type=list[msgspec.Raw])
         for piece in pieces:
             try:
                 events += self._one(bytes(piece))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                bad.append((len(events), BadEvent(f"it is no JSON or msgpack object: {error}", _shown(bytes(piece)))))
+            except UNSOUND as error:
+                bad.append((len(events), BadEvent(f"it is not a JSON or msgpack object: {error}", _shown(bytes(piece)))))
 
     def _columns_of(self, table: pa.Table) -> dict[str, Any]:
         nothing = pa.nulls(table.num_rows)
@@ -190,10 +184,10 @@ class EventDecoder:
         if ids.null_count:
             missing = ids.is_null().to_numpy(zero_copy_only=False)
             for place in np.flatnonzero(missing & (kinds != JOINED)).tolist():
-                faults.setdefault(place, "it has no id; impressions and clicks are matched by theirs")
+                faults.setdefault(place, "it has no id; impressions and clicks are matched by their ids")
 
     def _times(self, column: pa.Array, faults: dict[int, str], first: int = 0) -> NDArray[np.float64]:
-        """The events' times, from number `first` on; the parser names one fault, halving finds the others. MODIFIES: faults."""
+        """The times of the events from number `first` on; where the parser finds a fault, halving finds all. MODIFIES: faults."""
         as_text = pa.types.is_string(column.type) and self.schema.time_format is None
         try:
             typed_times = times_of_texts(column.cast(pa.large_string())) if as_text else column
@@ -207,7 +201,7 @@ class EventDecoder:
         return np.concatenate(parts)
 
     def _row_table(self, arrays: dict[str, pa.Array], kinds: NDArray[np.int8]) -> pa.Table:
-        """The columns of the schema, of all events but clicks, an impression's label 0."""
+        """The columns of the schema for all events but clicks; an impression has the label 0."""
         table = pa.table({name: arrays[name] for name in self._fields})
         label = self.schema.label
         if not (kinds == JOINED).any():
@@ -219,13 +213,16 @@ class EventDecoder:
         return table if not (kinds == CLICK).any() else table.take(np.flatnonzero(kinds != CLICK))
 
 
-def _kinds_of_messages() -> list[tuple[tuple[str, bool], Any]]:
-    formats = (("json", msgspec.json), ("msgpack", msgspec.msgpack))
-    return [((name, many), module) for (name, module), many in itertools.product(formats, (False, True))]
+def _form(message: bytes) -> str:
+    """Whether a message holds a "list" of events, JSON "lines", or "one" event."""
+    head = message[0] if message else 0
+    if head == ord("[") or 0x90 <= head <= 0x9F or head in (0xDC, 0xDD):
+        return "list"
+    return "lines" if head == ord("{") and b"\n" in message else "one"
 
 
 def _runs(marked: list[tuple[int, BadEvent]], good: int) -> tuple[int, int, int]:
-    """How many bad events stand in a row, from the number of good ones before each."""
+    """How many bad events follow one another, from the number of good ones before each."""
     counts = Counter(place for place, _ in marked)
     return counts[0], max(counts.values(), default=0), counts[good]
 

@@ -75,7 +75,7 @@ def test_the_time_may_be_a_field_too():
         (lambda: Field("a", derive="hour_of_day", kind="multi"), "must have kind='category'"),
         (lambda: Schema("click", []), "at least one field"),
         (lambda: Schema("click", ["a"]), "must be Field objects"),
-        (lambda: Schema("click", [Field("a"), Field("a")]), "stands twice"),
+        (lambda: Schema("click", [Field("a"), Field("a")]), "occurs twice"),
         (lambda: Schema("click", [Field("click")]), "is the schema's label and also a field"),
         (lambda: Schema("click", [Field("w")], weight="w"), "is the schema's weight and also a field"),
         (lambda: Schema("", [Field("a")]), "label must be the name of a column"),

@@ -70,10 +70,10 @@ def test_tables_of_files_and_other_schemas() -> None:
 
 
 BAD = {
-    "not an object": (b"[1, 2]", 2, "no JSON or msgpack object"),
-    "no JSON": (b'{"event": "impression", ', 1, "no JSON or msgpack object"),
-    "nothing": (b"", 1, "no JSON or msgpack object"),
-    "not UTF-8": (b'{"event": "impression", "id": "\xff"}', 1, "no JSON or msgpack object"),
+    "not an object": (b"[1, 2]", 2, "not a JSON or msgpack object"),
+    "no JSON": (b'{"event": "impression", ', 1, "not a JSON or msgpack object"),
+    "nothing": (b"", 1, "not a JSON or msgpack object"),
+    "not UTF-8": (b'{"event": "impression", "id": "\xff"}', 1, "not a JSON or msgpack object"),
     "another kind": (msgspec.json.encode({**impression("z", 1.0), "event": "clik"}), 1, r"'clik' \(did you mean 'click'\?\)"),
     "a strange kind": (msgspec.json.encode({**impression("z", 1.0), "event": [1]}), 1, "its event is"),
     "no id": (msgspec.json.encode(impression(None, 1.0)), 1, "it has no id"),

@@ -1,7 +1,7 @@
 """What a column may be for, by its name and what it holds: the label, the time, a field, or better left out.
 
-Whole numbers are taken for categories (they mostly are codes), fractions for numbers. A column that is constant, or has
-a value of its own in nearly every row, is left out.
+Whole numbers are taken for categories (they mostly are codes), fractions for numbers. A column is left out if it is constant, or if
+nearly every row has a unique value.
 """
 
 import re
@@ -25,10 +25,10 @@ FORMATS = (
     "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%y%m%d%H", "%Y%m%d", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d", "%d.%m.%Y %H:%M:%S",
 )  # fmt: skip
 EARLIEST, LATEST = 631152000.0, 4102444800.0  # the years 1990 to 2099
-UNIQUE = 0.9  # share of the rows with a value of their own from which on a column is an id
-FEW = 20  # rows that say nothing about that
+UNIQUE = 0.9  # above this share of rows with a unique value, treat the column as an id
+FEW = 20  # with fewer rows, uniqueness says nothing
 SAMPLE = 1000  # values that are tried as times
-LISTED = 0.2  # share of texts with a list's sign from which on a column is a list
+LISTED = 0.2  # above this share of texts with a list's separator, treat the column as a list
 
 
 def _words(column: ColumnStats) -> set[str]:

@@ -1,4 +1,4 @@
-"""What can be said of a column without knowing what it means: its type, how many values, how many missing."""
+"""Facts about a column whose meaning is unknown: its type, how many values it has, how many are missing."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,6 +1,6 @@
 """Guessing a schema from a log, for `pbodl data inspect`: `guess(paths)` looks at its values and its names.
 
-A guess is a start for a person to go on from: whatever is doubtful is said in its warnings.
+A guess is a starting point for a person to edit: its warnings name whatever is doubtful.
 """
 
 import os
@@ -26,7 +26,7 @@ BLOCK = 1 << 16
 
 
 class ColumnGuess(NamedTuple):
-    """What was seen of a column, and what it is taken for."""
+    """What was seen in a column, and the role it is given."""
 
     name: str
     kind: str  # of its values: whole, fraction, text, list, time, bool
@@ -47,7 +47,7 @@ class LogFigures(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """A schema that may fit, and what was seen of the log."""
+    """A schema that may fit, and what was seen in the log."""
 
     files: list[str]
     rows: int  # looked at
@@ -69,7 +69,7 @@ class Guess(NamedTuple):
 
 
 def guess(paths: str | os.PathLike | Sequence[str | os.PathLike], rows: int = 1_000_000) -> Guess:
-    """Look at the first `dict_rows` rows of a log (a few more, to the end of a block)."""
+    """A guess from the first `rows` rows of a log (and a few more, to the end of a block)."""
     if rows < 1:
         raise InputError(f"rows is {rows}; it must be a whole number of at least 1")
     sources = find_sources(paths)
@@ -163,7 +163,7 @@ def _figures(
                 hours.update(np.unique(hours_of_day(moments)).tolist())
             seen += block.table.num_rows
     except InputError as error:
-        warnings.append(f"not all rows can be read so: {error}")
+        warnings.append(f"some rows do not match this guess: {error}")
     if out_of_order:
         warnings.append(f"the log is not sorted by time: {out_of_order} rows are older than one before them")
     share = clicks / seen if seen and label is not None else None

@@ -100,7 +100,7 @@ def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed:
     array = plain_column(list(values.values()), listed)
     if array is not None:
         return array
-    # Values of several types have their texts in common.
+    # Values of several types become texts.
     texts: list[Any] = []
     for place, value in values.items():
         text: Any = None
@@ -115,7 +115,7 @@ def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed:
 
 def _checked_list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise InputError(f"a value of type {type(value).__name__} ({value!r:.60}) stands where a list must be")
+        raise InputError(f"a value of type {type(value).__name__} ({value!r:.60}) is given instead of a list")
     return value
 
 

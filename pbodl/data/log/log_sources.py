@@ -1,7 +1,7 @@
 """Which files make up a log: a path, a glob, a folder, or an address such as `s3://bucket/logs/*.parquet`.
 
-Names are put in the order a person would put them, numbers by their value: `day2` before `day10`. A file's
-format follows from its name; if that says nothing, from its first bytes.
+Names are sorted as a person would, numbers by their value: `day2` before `day10`. The name of a file decides its format, or its
+first bytes if the name says nothing.
 """
 
 import fnmatch
@@ -52,7 +52,7 @@ def reading(name: str) -> Iterator[None]:
 
 
 def find_sources(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[LogSource]:
-    """The files meant by `paths`, in the order given; what a glob or a folder holds is sorted by name."""
+    """The files that `paths` name, in the order given; the files of a glob or a folder are sorted by name."""
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
     if not paths:
@@ -71,13 +71,12 @@ def _find(given: str) -> list[LogSource]:
             what = "there is no file or folder"
         infos = [info for info in infos if info.type != fs.FileType.NotFound]
         if not infos:
-            raise InputError(f"{what} {given!r}; check the spelling, and the folder you are in")
+            raise InputError(f"{what} {given!r}; check the spelling and the current folder")
         return [source for info in infos for source in _sources(filesystem, prefix, info, given)]
 
 
 def _locate(given: str) -> tuple[fs.FileSystem, str, str, list[str]]:
-    """The file system, the path in it, what stands before a path in a name, and the segments from the first
-    wildcard on."""
+    """The file system, the path in it, the prefix of names, and the segments from the first wildcard on."""
     scheme, colon, _ = given.partition("://")
     if not colon:
         local = fs.LocalFileSystem()
@@ -95,7 +94,7 @@ def _locate(given: str) -> tuple[fs.FileSystem, str, str, list[str]]:
 
 
 def _cut(path: str, place: int) -> tuple[str, list[str]]:
-    """The folder before the segment at `place`, and that segment and those after it."""
+    """The folder before the segment at offset `place`, and that segment and those after it."""
     slash = path.rfind("/", 0, place)
     return path[: max(slash, 0)], path[slash + 1 :].split("/")
 
@@ -138,12 +137,12 @@ def _sources(filesystem: fs.FileSystem, prefix: str, info: fs.FileInfo, given: s
         if entry.type == fs.FileType.File and _format_of(entry.base_name)[0] and not _is_hidden(info, entry)
     ]
     if not files:
-        raise InputError(f"the folder {given!r} has no log in it; {ALLOWED}")
+        raise InputError(f"the folder {given!r} contains no log; {ALLOWED}")
     return [_source(filesystem, prefix, entry) for entry in sorted(files, key=_natural)]
 
 
 def _is_hidden(folder: fs.FileInfo, entry: fs.FileInfo) -> bool:
-    """Names with `.` or `_` in front, of files or of folders on the way, are those of tools, not of logs."""
+    """Whether the file, or a folder on the way to it, has a name with `.` or `_` in front: tools use such names, logs do not."""
     return any(part.startswith((".", "_")) for part in entry.path[len(folder.path) :].strip("/").split("/"))
 
 

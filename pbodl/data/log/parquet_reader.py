@@ -1,6 +1,6 @@
-"""Parquet files, row group by row group, the wanted columns alone.
+"""Parquet files, row group by row group, only the columns that are wanted.
 
-Columns of text come as dictionaries where the file has them so: then each distinct value is hashed once.
+Where the file stores texts as dictionaries, they are read as such: each distinct value is then hashed once.
 """
 
 import json
@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from pbodl.data.log.log_sources import LogSource, reading
 from pbodl.data.log.row_blocks import RowBlock, shrunk
-from pbodl.data.texts import is_text
+from pbodl.data.times import is_text
 from pbodl.errors import InputError
 
 BUFFER = 1 << 20
@@ -42,7 +42,7 @@ class ParquetFile:
                 filesystem=source.filesystem,
                 metadata=metadata,
                 read_dictionary=_coded(metadata, [field.name for field in schema if is_text(field.type)]),
-                # From far away, few large reads; from a disk, small ones, in bounded memory.
+                # Over a network, few large reads; from a disk, small ones, in bounded memory.
                 pre_buffer=not local,
                 buffer_size=BUFFER if local else 0,
                 page_checksum_verification=True,
@@ -121,7 +121,7 @@ class ParquetFile:
 
 
 def _coded(metadata: pa.parquet.FileMetaData, texts: list[str]) -> list[str]:
-    """The columns of text that the file has as dictionaries: making one takes longer than hashing every value."""
+    """The columns of text that the file stores as dictionaries: making one takes longer than hashing every value."""
     if not metadata.num_row_groups:
         return texts
     group = metadata.row_group(0)
@@ -130,7 +130,7 @@ def _coded(metadata: pa.parquet.FileMetaData, texts: list[str]) -> list[str]:
 
 
 def _broken_texts(table: pa.Table) -> dict[int, str]:
-    """What is wrong with the rows whose text is not UTF-8; Arrow reads such without complaint."""
+    """The faults of rows whose text is not UTF-8, which Arrow reads without complaint."""
     faults: dict[int, str] = {}
     for name in table.column_names:
         column = table.column(name)

@@ -18,20 +18,20 @@ class BadRow(NamedTuple):
     raw: str  # the row as it stands in the file
 
     def message(self) -> str:
-        """For people: where, what, and what to do."""
+        """Where it is, what is wrong, and what to do."""
         return (
             f"{self.file}, {self.unit} {self.number}: {self.reason}. "
-            'Put it right, or read without such rows: bad_rows="skip" (--bad-rows skip)'
+            'Correct it, or leave such rows out: bad_rows="skip" (--bad-rows skip)'
         )
 
 
 class Quarantine:
-    """Writes bad rows; the first `kept` in the file, from before an interruption, stay there."""
+    """Writes bad rows; keeps the first `kept` rows of the file, which are from before an interruption."""
 
     def __init__(self, path: str | os.PathLike, kept: int = 0) -> None:
         try:
             self._file = open(path, "r+b" if kept and os.path.exists(path) else "w+b")  # noqa: SIM115
-            # What stands behind was read, but not learned, before the interruption: it will come again.
+            # The rows after these were read, but not learned, before the interruption: they will come again.
             for _ in range(kept):
                 self._file.readline()
             self._file.truncate()

@@ -13,13 +13,13 @@ from pbodl.errors import InputError
 
 
 class RowBlock(NamedTuple):
-    """Consecutive rows of a file; places are counted from the block's first row."""
+    """Consecutive rows of a file, numbered from the first row of the block."""
 
     rows: int  # all of them, good and bad
     table: pa.Table  # those that could be split into columns
-    places: NDArray[np.int64]  # where these stand in the block
-    faults: dict[int, str]  # what is wrong with the others, by place; blank lines are in neither
-    raw: Callable[[int], str]  # the row at a place, as it stands in the file
+    places: NDArray[np.int64]  # the numbers of these rows
+    faults: dict[int, str]  # what is wrong with the others, by number; blank lines are in neither
+    raw: Callable[[int], str]  # a row by its number, as it is in the file
 
 
 class LogFile(Protocol):
@@ -29,18 +29,18 @@ class LogFile(Protocol):
     columns: list[str]
     unit: str  # "line" or "row": how people count in such a file
     first: int  # the number of the first row in that count
-    sparse: bool  # a row may lack a column; `arrow_columns` are those that were seen
+    sparse: bool  # a row may lack a column; `columns` are those that were seen
 
     def blocks(self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None) -> Iterator[RowBlock]:
         """The rows from `start` on, `size` to a block (the last may be smaller), with these columns.
 
-        lists  those of them that hold lists, for formats that leave it open; None if that is not known
+        lists  the columns that hold lists, for formats that do not say so; None if that is unknown
         """
         ...
 
     @property
     def bytes_read(self) -> int:
-        """How far the reading has come, in bytes of the file as it is stored."""
+        """Bytes of the file, as it is stored, that were read."""
         ...
 
     def close(self) -> None: ...
@@ -56,7 +56,7 @@ def needed_columns(file: LogFile, schema: Schema, labelled: bool, others: Sequen
         wanted.setdefault(schema.time, "as its time")
     strangers = [name for name in file.columns if name not in wanted]
     for name, role in wanted.items():
-        # Where rows may lack it, a column that was not seen is misspelt only if there is one of a similar name.
+        # Where rows may lack a column, one that was not seen is misspelt only if there is another with a similar name.
         if name not in file.columns and not (file.sparse and not nearest(name, strangers)):
             raise _missing(file, f"{name!r}, which the schema names {role}", name)
     for name in others:
@@ -76,5 +76,5 @@ def _missing(file: LogFile, what: str, name: str) -> InputError:
 
 
 def shrunk(source: LogSource, start: int) -> InputError:
-    """The error of a file that ends before the row to go on with."""
+    """The error of a file that ends before the row to continue with."""
     return InputError(f"{source.name} has fewer than the {start} rows that were read from it before")

@@ -1,6 +1,6 @@
 """A click log with known truth, in the shape of Avazu's: `World(...).batches()` and `World(...).write(path)`.
 
-Every row is a function of the seed, the row's number, and the world's `dict_rows` and `days`: rows are drawn in
+Every row is a function of the seed, the row's number, and the world's `rows` and `days`: rows are drawn in
 fixed blocks, whatever the size of the batches they are handed out in. Beside Avazu's columns (all but `id`) a
 row has `time`, epoch seconds, finer than `hour`, and `p_true`, the probability its click was drawn with: so
 the best possible log loss and AUC are known.
@@ -33,10 +33,10 @@ SUFFIXES = (".parquet", ".csv", ".csv.gz")
 
 
 class World:
-    """A market of ads over some days, seen through `dict_rows` impressions in time order.
+    """A market of ads over some days, seen through `rows` impressions in time order.
 
     When you would want it: to try a model, a setting or a pipeline on data of which the best possible result
-    is known. Who exists, and what draws clicks, depends on `seed` and `days` alone; `dict_rows` says how densely
+    is known. Who exists, and what draws clicks, depends on `seed` and `days` alone; `rows` says how densely
     it is observed.
 
     >>> batch = next(World(seed=0, days=2, rows=1000).batches(100))

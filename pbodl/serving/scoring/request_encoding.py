@@ -1,7 +1,7 @@
-"""From the values of a request to feature keys: the same keys as `data.dict_rows` gives, but for a thousand candidates at once.
+"""From the values of a request to feature keys: the same keys as from `data.dict_rows`, for a thousand candidates at once.
 
-The fields of group `ad` are the candidates' own; all others, and those derived from the time, are shared. A thousand candidates are
-read column by column, and the texts of a column joined and hashed in one call.
+Candidates have the fields of group `ad`; they share all other fields, and those derived from the time. They are read column by
+column, and the texts of a column are joined and hashed in one call.
 """
 
 import functools
@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
+from pbodl.data.arrow_columns import number_features
 from pbodl.data.dict_rows import from_rows
-from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_integers, hash_span, hash_texts, hash_value, wrapping
-from pbodl.data.numbers import buckets, multipliers
+from pbodl.data.hashing import canonical_text, field_seed, hash_integers, hash_span, hash_texts, wrapping
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 
@@ -34,7 +34,7 @@ class Encoded(NamedTuple):
     values: NDArray[np.float32]  # (samples, slots)
     fields: NDArray[np.int32]  # (slots,)
     filled: NDArray[np.bool_] | None  # (samples, slots); None: all are
-    plain: bool = False  # known to have one value to a field, that is 1
+    plain: bool = False  # known to have one feature to a field, with the value 1
 
 
 class CandidateColumn(NamedTuple):
@@ -66,7 +66,7 @@ class Encoder:
         self.shared_names = {field.name for field in shared if field.derive is None}
         if schema.time is not None:
             self.shared_names.add(schema.time)
-        # A schema has at least one field; where nothing is shared, nothing is read. Only what is derived from the time needs it.
+        # A schema has at least one field: if no field is shared, there is no schema. Only derived fields need the time.
         about_time = {} if self._derived else {"time": None, "time_format": None}
         self._shared_schema = msgspec.structs.replace(schema, fields=shared, weight=None, **about_time) if shared else None
 
@@ -108,7 +108,7 @@ class Encoder:
 
 @jit
 def _hash_between(data, ends, seeds, keys):
-    """The keys of texts that end at `ends`, one apart; seeds are taken in turn. MODIFIES: keys."""
+    """The keys of texts that end at `ends`, with one byte in between; the seeds take turns. MODIFIES: keys."""
     start, turn = 0, 0
     for i in range(len(keys)):
         end = ends[i] if i < len(ends) else len(data)
@@ -118,7 +118,7 @@ def _hash_between(data, ends, seeds, keys):
 
 
 def _hash_joined(text: str, n: int, seeds: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
-    """The keys of n texts that stand in one; None if one of them holds the separator."""
+    """The keys of n joined texts; None if one of them contains the separator."""
     data = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
     ends = np.flatnonzero(data == 0)
     if n == 0 or len(ends) != n - 1:
@@ -148,19 +148,12 @@ def _read_number(field: Field, column: Sequence[Any]) -> CandidateColumn:
     if np.isinf(numbers).any():
         place = int(np.argmax(np.isinf(numbers)))
         raise InputError(f"candidates[{place}]: number field {field.name!r} is infinite; it must be finite, or null for missing")
-    missing = np.isnan(numbers)
-    if field.transform == "buckets":
-        keys = hash_integers(buckets(np.where(missing, 0.0, numbers)), field_seed(field.name))
-        values = None
-    else:
-        keys = np.full(len(numbers), hash_value(field.name, SCALE_TEXT), dtype=np.uint64)
-        values = multipliers(np.where(missing, 1.0, numbers), field.name)[:, None]
-    keys[missing] = hash_value(field.name, None)
-    return CandidateColumn(keys[:, None], values)
+    keys, values = number_features(field, numbers)
+    return CandidateColumn(keys[:, None], None if values is None else values[:, None])
 
 
 def _read_lists(field: Field, column: Sequence[Any]) -> CandidateColumn:
-    """As many slots as the candidate with most distinct values has; null is missing, an empty list no feature."""
+    """A slot for each distinct value of the longest list; null is missing, an empty list has no feature."""
     counts = [{b"": 1} if value is None else Counter(map(canonical_text, value)) for value in column]
     lengths = np.array([len(count) for count in counts], dtype=np.int64)
     filled = np.arange(lengths.max(initial=0)) < lengths[:, None]

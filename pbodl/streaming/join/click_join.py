@@ -71,7 +71,7 @@ class Join:
         self._clock = Clock(np.zeros(2), np.zeros(3), np.array([0, 1, 0]))
 
     def add(self, events: Events) -> Joined:
-        """Take events in, in their order; returns what is to be learned now."""
+        """Add events in their order; returns the rows to learn now."""
         self.rows.append(events.rows)
         room = int(self._waiting.marks[2] - self._waiting.marks[1]) + 3 * len(events) + 1
         numbers, roles = np.empty(room, np.int64), np.empty(room, np.int8)
@@ -84,7 +84,7 @@ class Join:
         return self._put_out(numbers[:size], roles[:size])
 
     def close_windows(self) -> Joined:
-        """The end of a stream is the end of all windows; returns what was waiting."""
+        """End all windows, at the end of a stream; returns the rows that were waiting."""
         marks = self._waiting.marks
         room = int(marks[2] - marks[1])
         numbers, roles, size = np.empty(room, np.int64), np.empty(room, np.int8), 0
@@ -94,7 +94,7 @@ class Join:
         return self._put_out(numbers[:size], roles[:size])
 
     def skip_holding(self, clicks: float = 0.0, others: float = 0.0) -> None:
-        """The model knows so many clicks and non-clicks already: clicks need not wait for the first window to pass."""
+        """The model already knows so many clicks and non-clicks, so that clicks need not wait for the first window to pass."""
         self._clock.flags[1] = 0
         self._clock.known[:2] = clicks, others
 
@@ -111,13 +111,13 @@ class Join:
         return float(self._clock.times[0]) if self._clock.flags[0] else float("nan")
 
     def metrics(self) -> dict[str, int]:
-        """Its counters, how many impressions wait for their click, and how many it remembers."""
+        """The counters, how many impressions wait for their click, and how many are remembered."""
         counters = dict(zip(COUNTERS, self.counters.tolist(), strict=True))
         remembered = int(self._waiting.marks[2] - self._waiting.marks[0])
         return counters | {"waiting": self._unsettled(), "remembered": remembered}
 
     def check_ledger(self) -> None:
-        """Every impression is settled once, or waits: counted in two ways, they must agree."""
+        """Every impression is settled once, or waits: two ways to count must agree."""
         status = self._entries(self._waiting)["status"]
         waiting = int(((status == WAITING) | (status == HELD)).sum())
         if waiting != self._unsettled():
@@ -130,7 +130,7 @@ class Join:
         return count["impressions"] - count["duplicate_impressions"] - settled
 
     def state(self) -> dict[str, NDArray]:
-        """What it needs to go on, as arrays."""
+        """What it needs to continue, as arrays."""
         arrays = self.rows.state() | {"counters": self.counters.copy(), "times": self._clock.times.copy()}
         arrays |= {"flags": self._clock.flags.copy(), "known": self._clock.known.copy()}
         for name, ring in (("waiting", self._waiting), ("early", self._early)):
@@ -139,7 +139,7 @@ class Join:
         return arrays
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        """Go on from a `state()`."""
+        """Continue from a `state()`."""
         self.rows.load_state(state)
         self.counters[:] = state["counters"]
         self._clock.times[:], self._clock.flags[:], self._clock.known[:] = state["times"], state["flags"], state["known"]

@@ -1,4 +1,4 @@
-"""Ids in the order of their arrival, and where each one stands: what the join remembers, in arrays of fixed size."""
+"""Ids in the order of their arrival, with an index by id: what the join remembers, in arrays of fixed size."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ DONE = 5  # the status of an entry that is not in the index
 
 
 class Ring(NamedTuple):
-    """Ids in order of arrival, and an index by id; entry n stands at n modulo the capacity."""
+    """Ids in order of arrival, and an index by id; entry n has the slot n modulo the capacity."""
 
     ids: NDArray[np.uint64]
     deadlines: NDArray[np.float64]
@@ -59,7 +59,7 @@ def enter_all(ring, numbers):
 
 @jit
 def leave(ring, slot):
-    """Take an entry out of the index; those behind it move up, so that none is cut off. MODIFIES: ring."""
+    """Remove an entry from the index; those behind it move up, so that none is cut off. MODIFIES: ring."""
     mask = len(ring.slots) - 1
     ring.slots[slot] = 0
     behind = (slot + 1) & mask

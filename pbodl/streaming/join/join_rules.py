@@ -1,7 +1,7 @@
-"""The rules by which events are joined, one event at a time: see `click_join` for what they are for.
+"""The rules that join events, one event at a time; `click_join` says what they are for.
 
-`waiting` is the ring of impressions, `early` that of clicks whose impression has not come; `numbers` and `roles` take what is put
-out, `size` is how much that is.
+`waiting` is the ring of impressions, `early` the ring of clicks whose impression has not come. The rules write the rows to learn
+into `numbers` and `roles`; `size` is how many there are.
 """
 
 from typing import NamedTuple
@@ -14,9 +14,9 @@ from pbodl.data.sampling import is_kept
 from pbodl.streaming.events import CLICK, IMPRESSION
 from pbodl.streaming.join.id_ring import DONE, enter, find, leave, retire
 
-# What an impression has come to.
+# The state of an impression.
 WAITING, HELD, CLICKED, NEGATIVE, UNSAMPLED = range(5)
-# What is to be learned of a row.
+# What to learn from a row.
 NO, YES, TAKE_BACK = range(3)
 COUNTERS = (
     "impressions", "clicks", "joined", "positives", "negatives", "unsampled", "corrected", "late", "duplicate_impressions",
@@ -26,12 +26,12 @@ COUNTERS = (
     IMPRESSIONS, CLICKS, JOINED_ROWS, POSITIVES, NEGATIVES, UNSAMPLEDS, CORRECTED, LATE, DOUBLE_IMPRESSIONS, DOUBLE_CLICKS, ORPHANS,
     HURRIED, FORGOTTEN, STRAYS,
 ) = range(len(COUNTERS))  # fmt: skip
-BELIEVED = 10  # events in a row that leap ahead of the watermark before the leap is believed
-SEARCH = 8  # impressions looked at, for each one to settle beside a click; where most are settled, the few left may wait
+BELIEVED = 10  # consecutive events that must leap ahead of the watermark before the leap is believed
+SEARCH = 8  # impressions to inspect for each one to settle beside a click; where most are settled, the few left may wait
 
 
 class Rules(NamedTuple):
-    """What does not change while a stream is joined."""
+    """Constants of a stream."""
 
     window: float
     late: float
@@ -49,7 +49,7 @@ class Clock(NamedTuple):
 
 @jit
 def settle(waiting, rules, number, counters, numbers, roles, size):
-    """Take an impression that waits for a non-click. Returns `size`. MODIFIES: all arrays."""
+    """Decide that a waiting impression was not clicked. Returns `size`. MODIFIES: all arrays."""
     place = number % len(waiting.ids)
     if is_kept(np.uint64(number), rules.seed, rules.rate):
         waiting.status[place] = NEGATIVE
@@ -65,7 +65,7 @@ def settle(waiting, rules, number, counters, numbers, roles, size):
 def settle_beside(waiting, clock, rules, number, counters, numbers, roles, size):
     """Settle waiting impressions beside one that was clicked, as many as there are to a click. Returns `size`. MODIFIES: arrays."""
     others = counters[NEGATIVES] + counters[UNSAMPLEDS] - counters[CORRECTED] + clock.known[1]
-    # Half a click more: as many of those settled will yet be clicked themselves, and be taken back.
+    # Half a click more: that many of the settled ones will still be clicked, and be taken back.
     to_a_click = others / max(counters[POSITIVES] + clock.known[0], 1.0) + 0.5
     due = clock.known[2] + to_a_click
     for step in range(1, np.int64(SEARCH * due) + 2):
@@ -195,7 +195,7 @@ def add_click(waiting, early, clock, rules, now, hold, key, counters, numbers, r
 
 @jit
 def join_events(kinds, ids, times, labels, waiting, early, clock, rules, counters, numbers, roles):
-    """Take events in; returns how many rows were put out into `numbers` and `roles`. MODIFIES: all arrays but the events'."""
+    """Join events; returns how many rows were written into `numbers` and `roles`. MODIFIES: all arrays but those of the events."""
     size = row = 0
     for event in range(len(kinds)):
         kind, time = kinds[event], times[event]

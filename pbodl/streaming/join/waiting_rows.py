@@ -1,7 +1,7 @@
-"""The features of impressions that wait for their click, and of those that were learned as negative and may yet get one.
+"""The features of impressions that wait for their click, and of those that were learned as negatives and may still get one.
 
-Rows are numbered as they come, and kept in the blocks in which they came, without what can be made again: where every field has one
-feature, the keys are all there is. Old blocks go as a whole.
+Rows are numbered as they come, and kept in the blocks in which they came, without what can be restored: where every field has one
+feature, only the keys are kept. Old blocks are dropped as a whole.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.convert import concat
 from pbodl.data.schema import Schema
 
 Arrays = dict[str, NDArray]
@@ -99,11 +100,7 @@ class WaitingRows:
         if self._width and any(len(rows.values) for rows in blocks):
             ones = [rows.values if len(rows.values) else np.ones(len(rows.keys), np.float32) for rows in blocks]
             blocks = [rows._replace(values=values) for rows, values in zip(blocks, ones, strict=True)]
-        columns = [list(column) for column in zip(*blocks, strict=True)]
-        if not self._width:
-            lengths = np.concatenate([np.diff(indptr) for indptr in columns[NAMES.index("indptr")]])
-            columns[NAMES.index("indptr")] = [np.concatenate([[0], np.cumsum(lengths)])]
-        return Batch(*(np.concatenate(column) for column in columns))
+        return Batch(*map(np.concatenate, zip(*blocks, strict=True))) if self._width else concat(blocks)
 
     def _of_block(self, block: WaitingBlock, at: NDArray[np.int64]) -> Batch:
         """Some rows of a block, as a whole batch."""
@@ -115,27 +112,14 @@ class WaitingRows:
             fields = np.tile(np.arange(width, dtype=np.int32), len(at))
             indptr = np.arange(0, len(keys) + 1, width, dtype=np.int64)
             return Batch(keys, values, fields, indptr, rows.clicks[at], rows.times[at], rows.weights[at])  # type: ignore[index]
-        return taken(rows, at)
+        return rows.take(at)
 
     def _gathered(self, parts: list[Batch], back: NDArray[np.int64]) -> Batch:
         if not parts:
             return _nothing()
         if len(parts) == 1 and (np.diff(back) == 1).all():
             return parts[0]
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        lengths = np.concatenate([np.diff(part.indptr) for part in parts])
-        columns[NAMES.index("indptr")] = np.concatenate([[0], np.cumsum(lengths)])
-        return taken(Batch(*columns), back)
-
-
-def taken(batch: Batch, at: NDArray[np.int64]) -> Batch:
-    """The samples `at` of a batch, in this order, any of them any number of times."""
-    lengths = np.diff(batch.indptr)[at]
-    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    # Each feature's place: its sample's first, and how far it stands from it.
-    places = np.repeat(batch.indptr[:-1][at] - indptr[:-1], lengths) + np.arange(indptr[-1])
-    clicks = None if batch.clicks is None else batch.clicks[at]
-    return Batch(batch.keys[places], batch.values[places], batch.fields[places], indptr, clicks, batch.times[at], batch.weights[at])
+        return concat(parts).take(back)
 
 
 def _nothing() -> Batch:

@@ -1,6 +1,6 @@
-"""Where events are sent: a file of JSON lines, a Redis stream, a Kafka topic. For tries and tests, and for dead letters."""
+"""Where events are sent: a file of JSON lines, a Redis stream, or a Kafka topic. For trials, tests and dead letters."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +15,12 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def packed(events: Sequence[Any], pack: int) -> Iterator[bytes]:
+    """The events as msgpack, `pack` of them to a message."""
+    for first in range(0, len(events), pack):
+        yield msgspec.msgpack.encode(events[first] if pack == 1 else events[first : first + pack])
 
 
 class FileSink:

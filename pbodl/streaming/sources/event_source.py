@@ -1,8 +1,8 @@
-"""Where events come from: one small interface, a file, a Redis stream or a Kafka topic behind it.
+"""Where events come from: one small interface to a file, a Redis stream or a Kafka topic.
 
-A source reads what stands after a position, and knows nothing of what was read before: whoever saves the position together with
-what was learned up to it goes on without a gap or an overlap. A position is a mark for each part of the source that has an order of
-its own (a file, a stream, a partition); it is plain data, and comparable.
+A source reads what follows a position, and does not remember what it read before. A learner that saves the position together with
+what it learned up to there continues without a gap or an overlap. A position has a mark for each part of the source that is ordered
+by itself (a file, a stream, a partition); it is plain data, and comparable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,14 +63,14 @@ class Pack(NamedTuple):
 
     contents: list[bytes] | pa.Table
     position: StreamPosition
-    bad: Sequence[BadEvent] = ()  # what the source itself could not make sense of
+    bad: Sequence[BadEvent] = ()  # what the source itself could not read
 
     def __bool__(self) -> bool:
         return len(self.contents) > 0 or len(self.bad) > 0
 
 
 class Lost(Exception):
-    """What was read since the last save is now read by another; only the snapshot is still right."""
+    """Another reader now reads what was read since the last save; only the snapshot is still right."""
 
 
 class EventSource(Protocol):
@@ -79,27 +79,27 @@ class EventSource(Protocol):
     name: str  # as people write it
 
     def start(self, at: str) -> StreamPosition:
-        """The position before the first event there is ("start"), or behind the last ("end")."""
+        """The position before the first event ("start"), or after the last ("end")."""
         ...
 
     def check(self, after: StreamPosition) -> None:
-        """InputError if reading cannot go on behind a position: if what follows it is no longer there."""
+        """InputError if reading cannot continue after a position, because what follows it is gone."""
         ...
 
     def read(self, after: StreamPosition, wait: float) -> Pack:
-        """What stands behind the position; waits for it up to so many seconds, and then gives an empty pack."""
+        """What follows the position; waits up to `wait` seconds for it, and then returns an empty pack."""
         ...
 
     def lag(self, after: StreamPosition) -> int | None:
-        """How much is known to stand behind the position, in entries, messages or bytes; None if that cannot be said."""
+        """How much follows the position, in entries, messages or bytes; None if that is unknown."""
         ...
 
     def ended(self, after: StreamPosition) -> bool:
-        """Whether nothing stands behind the position now."""
+        """Whether nothing follows the position now."""
         ...
 
     def saving(self, position: StreamPosition) -> AbstractContextManager[None]:
-        """Around the writing of a snapshot that holds a position; raises `Lost` if there is no sense in it any more."""
+        """Surrounds the writing of a snapshot at a position; raises `Lost` if the snapshot would be void."""
         ...
 
     def close(self) -> None: ...

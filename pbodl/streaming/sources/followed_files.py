@@ -1,8 +1,8 @@
-"""A growing file, or a folder that new files come into, as a source of events.
+"""A growing file, or a folder that receives new files, as a source of events.
 
-JSON lines and CSV are followed byte by byte, up to the last whole line. Parquet and gzipped files do not grow: a folder gets more.
-Files follow one another in the order of their names, numbers by their value; a file is done when it has no more and another one
-follows it. A folder's files must therefore be named in the order of time, as rotated logs are.
+JSON lines and CSV files are followed byte by byte, up to the last whole line. Parquet and gzipped files do not grow; a folder gets
+more of them. Files are read in the order of their names, with numbers compared by value; a file is finished when all of it is read
+and another file follows. The names in a folder must therefore be in the order of time, as those of rotated logs are.
 """
 
 import io
@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from pbodl.data.log.log_reader import open_file
-from pbodl.data.log.log_sources import LogSource as LogSource
-from pbodl.data.log.log_sources import find_sources
+from pbodl.data.log.log_sources import LogSource, find_sources
 from pbodl.data.log.row_blocks import LogFile, RowBlock
 from pbodl.errors import InputError
 from pbodl.streaming.events import BadEvent
@@ -70,7 +69,7 @@ class FollowedFiles:
             time.sleep(LOOK_EVERY)
 
     def lag(self, after: StreamPosition) -> int | None:
-        """Bytes behind the position, those of Parquet files counted as a whole."""
+        """Bytes after the position; a Parquet file counts as a whole."""
         name, offset = after.marks.get(PART, ("", 0))
         behind = 0
         for file in self._files():
@@ -113,7 +112,7 @@ class FollowedFiles:
         return Pack([], after)
 
     def _lines(self, file: LogSource, offset: int, closed: bool) -> tuple[Any, int, list[BadEvent]]:
-        """Whole lines from an offset on; of a file that another one follows, also a last line without its end."""
+        """Whole lines from an offset on; if another file follows, also a last line without its end."""
         with Path(file.path).open("rb") as stream:
             header = stream.readline() if file.format == "csv" else b""
             if not header.endswith(b"\n") and file.format == "csv":
@@ -169,7 +168,7 @@ def _whole_lines(file: LogSource) -> int:
 
 
 def _sortable(file: LogSource) -> str:
-    """The file's name with its folder, such that names are in order as texts: `day2` before `day10`."""
+    """The name of the file with its folder, padded so that texts sort as names do: `day2` before `day10`."""
     short = "/".join([part for part in file.path.split("/") if part not in ("", ".")][-2:])
     return re.sub(r"\d+", lambda digits: digits[0].zfill(20), short)
 

@@ -1,11 +1,11 @@
 """A Kafka topic as a source and as a sink of events: kafka://host:port/topic?group=G.
 
-Offsets are kept in the run's snapshot, with what was learned up to them; the broker's own record is for others to see, and for the
-group. Without a group this reader takes all partitions, at its own offsets. With one, partitions come and go as members do, and who
-gets a partition goes on at the offset that was committed for it, after a snapshot. So a member whose partitions are taken away goes
-back to its snapshot (`Lost`): what it learned since, the next owner will learn.
+The run's snapshot keeps the offsets, with what was learned up to them; the offsets that the broker keeps are for monitoring and for
+the group. Without a group, this reader takes all partitions, at the offsets of its snapshot. In a group, partitions come and go as
+members do, and a new owner continues at the offset that was committed after a snapshot. A member that loses partitions therefore
+returns to its snapshot (`Lost`): the next owner will learn what it had learned since.
 
-What else stands behind the `?` goes to the client library as it is: `&security.protocol=SASL_SSL&...`.
+All other options after the `?` go to the client library as they are: `&security.protocol=SASL_SSL&...`.
 """
 
 import threading
@@ -16,9 +16,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-import msgspec
-
 from pbodl.errors import InputError
+from pbodl.streaming.sources.event_sink import packed
 from pbodl.streaming.sources.event_source import Lost, Pack, StreamPosition
 
 try:
@@ -42,7 +41,7 @@ class KafkaTopic:
         self.group = options.pop("group", None)
         own = {"bootstrap.servers": servers, "group.id": self.group or "pbodl", **FETCHING}
         self._consumer = confluent_kafka.Consumer(QUIET | own | options | {"enable.auto.commit": False})
-        self._at: StreamPosition | None = None  # where the client stands, if it stands
+        self._at: StreamPosition | None = None  # where the client is, if it is anywhere
         self._owned: set[int] = set()
         self._lock = threading.Lock()  # held while a snapshot is written: partitions go before or after, not in between
         self._last_saved = self._committed = StreamPosition()
@@ -60,8 +59,8 @@ class KafkaTopic:
             offset = int(after.marks.get(str(part), (low,))[0])
             if offset < low:
                 raise InputError(
-                    f"partition {part} of {self.name} begins at offset {low}, and the saved position is {offset}: events were "
-                    "deleted before they were read. Keep them longer (retention.ms), and go on from what is left with --accept-gap"
+                    f"partition {part} of {self.name} begins at offset {low}, and the saved position is {offset}: events "
+                    "were deleted before they were read. Keep them longer (retention.ms), and continue with --accept-gap"
                 )
             if offset > high:
                 raise InputError(
@@ -99,7 +98,7 @@ class KafkaTopic:
             self._consumer.subscribe([self.topic], on_assign=self._gained, on_revoke=self._gone, on_lost=self._gone)
 
     def _gained(self, consumer: Any, partitions: list[Any]) -> None:
-        """Go on at the offsets of our snapshot, or at the committed ones if somebody else has been further."""
+        """Continue at the offsets of our snapshot, or at the committed ones if another member was further."""
         committed = consumer.committed(partitions, timeout=ANSWER)
         for part, theirs in zip(partitions, committed, strict=True):
             ours = int(self._last_saved.marks.get(str(part.partition), (0,))[0])
@@ -108,7 +107,7 @@ class KafkaTopic:
         consumer.assign(partitions)
 
     def _gone(self, consumer: Any, partitions: list[Any]) -> None:
-        """What was learned of these since the snapshot is void; the snapshot's offsets are where the next owner begins."""
+        """What was learned from these since the snapshot is void; the next owner starts at the offsets of the snapshot."""
         with self._lock:
             if self._committed != self._last_saved:
                 self._commit(asynchronous=False)
@@ -169,7 +168,7 @@ class KafkaTopic:
         return known[1] if known is not None and known[1] >= 0 else self._limits(part)[1]
 
     def _judge(self, error: Any) -> None:
-        """Brokers that go away come back; what no waiting mends is an error."""
+        """Ignore errors that pass, such as a broker that is away; raise the others."""
         if error.code() == KafkaError._PARTITION_EOF or error.retriable():
             return
         if error.fatal() or error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART):
@@ -193,11 +192,10 @@ class KafkaSink:
         for event in events:
             dealt.setdefault(zlib.crc32(str(event.get("id")).encode()) % self._partitions, []).append(event)
         for part, own in dealt.items():
-            for first in range(0, len(own), self._pack):
-                some = own[first : first + self._pack]
-                self._producer.produce(self.topic, msgspec.msgpack.encode(some[0] if self._pack == 1 else some), partition=part)
+            for message in packed(own, self._pack):
+                self._producer.produce(self.topic, message, partition=part)
         if self._producer.flush(60.0):
-            raise InputError(f"the brokers of {self.topic!r} did not take all messages within a minute")
+            raise InputError(f"the brokers of {self.topic!r} did not accept all messages within a minute")
 
     def close(self) -> None:
         self._producer.flush(ANSWER)
@@ -208,5 +206,5 @@ def _parts(address: str) -> tuple[str, str, dict[str, str]]:
     parts = urlsplit(address)
     topic = parts.path.strip("/")
     if not topic or not parts.netloc:
-        raise InputError(f"{address!r} names no topic; write kafka://host:9092/topic")
+        raise InputError(f"{address!r} does not name a topic; write kafka://host:9092/topic")
     return parts.netloc, topic, dict(parse_qsl(parts.query))

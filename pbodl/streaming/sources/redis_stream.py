@@ -1,8 +1,8 @@
 """A Redis stream as a source and as a sink of events: redis://host:port/stream?db=0.
 
-An entry holds its events in the field `data` (one event, or an array of many), or is itself one event, field by field. Reading is
-by position alone, from one reader or from many that each learn all. With `?group=G&consumer=C` the entries are dealt out among the
-consumers of a group instead; an entry is acknowledged when what was learned from it is saved, and not before.
+An entry holds its events in the field `data` (one event, or an array of many), or is itself one event, field by field. A reader
+reads by position, and several readers each read everything. With `?group=G&consumer=C`, Redis divides the entries among the
+consumers of a group instead; the consumer acknowledges an entry after it has saved what it learned from it.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from pbodl.errors import InputError
+from pbodl.streaming.sources.event_sink import packed
 from pbodl.streaming.sources.event_source import Pack, StreamPosition
 
 try:
@@ -32,7 +33,7 @@ LOST = (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError)
 
 
 class About(NamedTuple):
-    """What Redis says of a stream."""
+    """What Redis says about a stream."""
 
     added: int  # entries, ever
     length: int  # entries that are left
@@ -41,14 +42,14 @@ class About(NamedTuple):
 
 
 class RedisStream:
-    """A stream; a server that goes away is waited for."""
+    """A stream; it waits for a server that goes away."""
 
     def __init__(self, address: str) -> None:
         self.name = address
         self.client, self.stream, options = connect(address)
         self.group, self.consumer = options.pop("group", None), options.pop("consumer", None)
         if options or (self.group is None) != (self.consumer is None):
-            raise InputError(f"--source {address!r}: after ? only db, and group and consumer together, are understood")
+            raise InputError(f"--source {address!r}: after ? only `db`, and `group` together with `consumer`, are allowed")
         self.reconnects = 0
         self._count = 16  # entries to ask for: grows where they are small
         self._acknowledged: set[str] = set()  # lately
@@ -77,11 +78,11 @@ class RedisStream:
         if about.added - about.length > int(count) and about.first > tuple(mark):
             raise InputError(
                 f"entries of {self.name} behind the saved position {_id(mark)} were trimmed before they were read; let the stream "
-                "hold more (MAXLEN), and go on from what is left with --accept-gap"
+                "hold more (MAXLEN), and continue from what is left with --accept-gap"
             )
 
     def _about(self) -> "About":
-        """What Redis says of the stream; waits for a server that is away."""
+        """What Redis says about the stream; waits for a server that is away."""
         while True:
             try:
                 told = self.client.xinfo_stream(self.stream)
@@ -179,9 +180,8 @@ class RedisSink:
     def send(self, events: Sequence[Any]) -> None:
         """Append events, encoded as msgpack; returns when the server has them all."""
         pipe = self.client.pipeline(transaction=False)
-        for first in range(0, len(events), self._pack):
-            some = events[first : first + self._pack]
-            pipe.xadd(self.stream, {DATA: msgspec.msgpack.encode(some[0] if self._pack == 1 else some)})
+        for message in packed(events, self._pack):
+            pipe.xadd(self.stream, {DATA: message})
         pipe.execute()
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ def connect(address: str) -> tuple[Any, str, dict[str, str]]:
     parts = urlsplit(address)
     stream = unquote(parts.path.strip("/"))
     if not stream or parts.hostname is None:
-        raise InputError(f"{address!r} names no stream; write redis://host:6379/stream")
+        raise InputError(f"{address!r} does not name a stream; write redis://host:6379/stream")
     options = dict(parse_qsl(parts.query))
     database = options.pop("db", "0")
     if not database.isdigit():

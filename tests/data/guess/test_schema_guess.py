@@ -162,7 +162,7 @@ def test_json_lines_and_bad_rows(tmp_path):
 def test_a_label_that_is_missing_in_places_is_warned_of(tmp_path):
     found = guess(write(tmp_path / "a.csv", log(clicked=[None] + [0, 1, 1] * 66 + [0])))
     assert found.label == "clicked"
-    assert warned(found, "not all rows can be read so: row 0: label 'clicked' holds ''")
+    assert warned(found, "some rows do not match this guess: row 0: label 'clicked' holds ''")
 
 
 def test_only_the_first_rows(tmp_path):

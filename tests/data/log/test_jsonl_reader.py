@@ -50,7 +50,7 @@ BAD = {
     b'{"a": {"b": 1}}': "column 'a': a value of type dict",
     b'{"a": [1]}': "column 'a': a value of type list",
     b'{"a": 2} {"a": 3}': "it is not JSON",
-    b'{"a": 5, "l": 5}': "column 'l': a value of type int (5) stands where a list must be",
+    b'{"a": 5, "l": 5}': "column 'l': a value of type int (5) is given instead of a list",
     b'{"a": 5, "l": [[1]]}': "column 'l': a value of type list",
 }
 

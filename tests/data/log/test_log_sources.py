@@ -93,7 +93,7 @@ def test_parquet_is_known_by_its_first_bytes(tmp_path):
         ([], "no log is given"),
         (["nowhere.csv"], "there is no file or folder 'nowhere.csv'"),
         (["logs/*.parquet"], "no file matches 'logs/*.parquet'"),
-        (["empty"], "the folder 'empty' has no log in it; a log is read from .csv"),
+        (["empty"], "the folder 'empty' contains no log; a log is read from .csv"),
         (["teapot://logs"], "teapot://logs cannot be read"),
         (["/dev/null"], "neither a file nor a folder"),
         (["picture"], "the format of picture is not known"),

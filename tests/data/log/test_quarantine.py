@@ -32,7 +32,7 @@ def test_records_and_going_on(tmp_path):
 
 
 def test_a_message_says_where_what_and_what_to_do():
-    assert bad(3).message().startswith("a.csv, line 3: it has 1 values. Put it right, or")
+    assert bad(3).message().startswith("a.csv, line 3: it has 1 values. Correct it, or")
 
 
 def test_a_folder_that_is_not_there(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from pbodl.data.convert import from_data
 from pbodl.data.schema import Field, Schema
-from pbodl.streaming.join.waiting_rows import BLOCK, WaitingRows, taken
+from pbodl.streaming.join.waiting_rows import BLOCK, WaitingRows
 
 PLAIN = Schema(label="click", time="time", fields=[Field("ad"), Field("site")])
 RAGGED = Schema(label="click", time="time", fields=[Field("ad"), Field("tags", kind="multi"), Field("price", kind="number")])
@@ -45,7 +45,7 @@ def test_rows_come_back_in_any_order(schema):
     assert len(waiting) == waiting.next == 3 * BLOCK
     for numbers in ([0], [3 * BLOCK - 1, 0, 99, 100, BLOCK + 49, BLOCK + 50], range(3 * BLOCK), []):
         at = np.array(numbers, np.int64)
-        assert_same(waiting.take(at), taken(whole, at))
+        assert_same(waiting.take(at), whole.take(at))
 
 
 def test_values_are_kept_where_a_later_block_has_some():
@@ -69,7 +69,7 @@ def test_blocks_that_end_before_a_number_go(schema):
     waiting.drop_before(BLOCK)
     assert len(waiting) == BLOCK and waiting.bytes < before
     at = np.array([BLOCK, 2 * BLOCK - 1])
-    assert_same(waiting.take(at), taken(whole, at))
+    assert_same(waiting.take(at), whole.take(at))
 
 
 def test_a_state_goes_on(schema):
@@ -81,7 +81,7 @@ def test_a_state_goes_on(schema):
     again.load_state(waiting.state())
     assert again.next == waiting.next and len(again) == len(waiting)
     at = np.array([2 * BLOCK + 1, BLOCK])
-    assert_same(again.take(at), taken(whole, at))
+    assert_same(again.take(at), whole.take(at))
 
 
 def test_an_empty_state_goes_on_with_the_next_number():
@@ -95,6 +95,6 @@ def test_an_empty_state_goes_on_with_the_next_number():
 
 def test_samples_are_taken_any_number_of_times():
     whole = rows_of(RAGGED, 6)
-    comp = taken(whole, np.array([4, 1, 4]))
+    comp = whole.take(np.array([4, 1, 4]))
     for n, at in enumerate([4, 1, 4]):
         assert_same(comp.rows(n, n + 1), whole.rows(at, at + 1))

@@ -149,5 +149,5 @@ def test_lost_events_are_told(servers: str) -> None:
 
 @pytest.mark.parametrize("address", ["kafka://", "kafka://host:9092", "kafka://host:9092/"])
 def test_addresses_without_a_topic_are_refused(address: str) -> None:
-    with pytest.raises(InputError, match="names no topic"):
+    with pytest.raises(InputError, match="does not name a topic"):
         KafkaTopic(address)
