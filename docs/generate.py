@@ -180,7 +180,7 @@ def _default_of(field: Any) -> str:
 def python() -> str:
     """The public names, one section each."""
     order = sorted(pbodl.__all__, key=lambda name: (not name[0].isupper(), name.lower()))
-    return "\n".join(f"## {name}\n\n::: pbodl.{name}\n" for name in order if callable(getattr(pbodl, name)))
+    return "\n".join(f"::: pbodl.{name}\n" for name in order if callable(getattr(pbodl, name)))
 
 
 def http() -> str:
