@@ -117,7 +117,7 @@ def test_a_bad_row_stops(pbodl):
     assert stopped.code == 2
     assert "error: log.csv, line 42: number field 'price' holds 'cheap'; it must be a finite number" in stopped.err
     assert "--bad-rows skip" in stopped.err
-    assert "The 40 rows before it are saved in run: go on with --resume" in stopped.err
+    assert "The 40 rows before it are saved in run: continue with --resume" in stopped.err
     assert "Traceback" not in stopped.err
     assert load("run").rows_learned == 40
     assert (pbodl("evaluate", "run", "log.csv").code, stopped.out) == (2, "")
@@ -155,7 +155,7 @@ def test_damaged_files(pbodl, name):
 
 def test_a_run_is_not_written_over(trained):
     again = trained("train", "log.parquet", "--config", "config.toml", "--out", "run")
-    assert (again.code, again.err) == (2, "error: run already holds a run; go on with --resume, or choose another --out")
+    assert (again.code, again.err) == (2, "error: run already holds a run; continue it with --resume, or choose another --out")
 
 
 def test_stopped_by_a_signal(pbodl, monkeypatch):

@@ -1,10 +1,10 @@
-"""`pbodl up`: everything at once, each in a process of its own.
+"""`pbodl up`: the whole system at once, in three processes.
 
-    trainer   generated traffic -> three models learn -> figures and publications into the run folder; at a low priority
-    server    `pbodl serve` of that folder: scores, and the dashboard
-    up        starts both, sends the server a few requests a second, says so if one of them ends, stops both
+    trainer   generates traffic, lets three models learn, writes figures and publications to the run folder; at low priority
+    server    runs `pbodl serve` on that folder: scores and the dashboard
+    up        starts both, sends the server a few requests per second, reports if one of them ends, stops both
 
-The trainer saves when it is stopped, and goes on from there at the next start.
+The trainer saves when it is stopped; the next start continues from there.
 """
 
 import fcntl
@@ -33,18 +33,18 @@ from pbodl.serving.serve import ServeSettings, serve
 from pbodl.system.stop_signals import StopRequest, handling, stop_signals
 
 HOST = "127.0.0.1"
-NICE = 5  # the server goes first
-GRACE = 30.0  # seconds for saving and for requests under way
+NICE = 5  # the server takes precedence
+GRACE = 30.0  # seconds for saving and for requests in flight
 LOCK = ".lock"
 
 
 class UpSettings(msgspec.Struct, frozen=True):
-    """What `pbodl up` is told.
+    """The options of `pbodl up`.
 
-    out   the run folder
-    port  of the dashboard; 0 takes a free one
-    rate  rows of traffic a second
-    rows  of the traffic in all; None: as many as the run began with
+    out   run folder
+    port  dashboard port; 0 picks a free one
+    rate  generated rows per second
+    rows  total number of rows; None: as the run began
     """
 
     out: str = "runs/live"
@@ -54,14 +54,14 @@ class UpSettings(msgspec.Struct, frozen=True):
 
 
 def up(settings: UpSettings, tell: Callable[[str], None] = print) -> int:
-    """Run until a signal comes, or a process fails; returns the exit code."""
+    """Run until a signal arrives or a process fails; returns the exit code."""
     if settings.rate <= 0:
-        raise InputError(f"the rate is {settings.rate:g} rows a second; it must be above 0")
+        raise InputError(f"the rate is {settings.rate:g} rows per second; it must be above 0")
     folder = Path(settings.out)
     folder.mkdir(parents=True, exist_ok=True)
     port = _free(settings.port)
     with _alone(folder), stop_signals() as stop:
-        tell(f"{'going on in' if snapshots(folder) else 'starting in'} {folder}: http://{HOST}:{port} opens in a few seconds ...")
+        tell(f"{'continuing in' if snapshots(folder) else 'starting in'} {folder}: http://{HOST}:{port} opens in a few seconds ...")
         with _children(settings, port) as children:
             return _watch(children, Visitors(f"http://{HOST}:{port}"), stop, tell)
 
@@ -78,21 +78,21 @@ def _watch(children: dict[str, SpawnProcess], visitors: Visitors, stop: StopRequ
                     continue
                 if name == "trainer" and process.exitcode == 0:
                     over = True
-                    tell("the trainer has learned all of the traffic; the server goes on with its last model")
+                    tell("the trainer has learned all traffic; the server continues with its last model")
                     continue
                 tell(f"the {name} ended with code {process.exitcode}; stopping")
                 return 2 if process.exitcode == 2 else 1
-    tell("stopping; the next start goes on from here ...")
+    tell("stopping; the next start continues from here ...")
     return 0
 
 
 def _welcome(url: str, request: dict[str, Any]) -> str:
     curl = f"curl -s {url}/v1/score -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(request))}"
-    return f"\n  dashboard   {url}\n  try it      {curl}\n  stop        Ctrl-C; the next start goes on where this one stopped\n"
+    return f"\n  dashboard   {url}\n  try it      {curl}\n  stop        Ctrl-C; the next start continues where this one stopped\n"
 
 
 def _free(port: int) -> int:
-    """The port, or a free one for 0; refused if it is taken, before anything is started."""
+    """The port, or a free one for 0; raises an error before anything starts if the port is taken."""
     try:
         with socket.create_server((HOST, port)) as listening:
             return listening.getsockname()[1]
@@ -102,7 +102,7 @@ def _free(port: int) -> int:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[IO]:
-    """While in here, no other `pbodl up` runs in the folder."""
+    """Inside this context, no other `pbodl up` runs in the folder."""
     with (folder / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,11 +113,11 @@ def _alone(folder: Path) -> Iterator[IO]:
 
 @contextmanager
 def _children(settings: UpSettings, port: int) -> Iterator[dict[str, SpawnProcess]]:
-    """The server and the trainer, ended on the way out."""
+    """The server and the trainer; they end with this context."""
     context = multiprocessing.get_context("spawn")
     targets = {"server": _serve, "trainer": _train}
     children = {name: context.Process(target=target, args=(settings, port, os.getpid())) for name, target in targets.items()}
-    # A Ctrl-C reaches all processes of the terminal, but these are to wait until they are told. What is ignored stays so in them.
+    # Ctrl-C reaches all processes of the terminal, but these wait for a SIGTERM. They inherit that SIGINT is ignored.
     with handling(signal.SIG_IGN, signal.SIGINT):
         for process in children.values():
             process.start()
@@ -143,18 +143,18 @@ def _train(settings: UpSettings, port: int, parent: int) -> None:
     slow_down = iter([NICE])
 
     def stopped(seconds: float) -> bool:
-        os.nice(next(slow_down, 0))  # not before there is something to learn: starting is to be quick
+        os.nice(next(slow_down, 0))  # only once there is something to learn, so that the start is quick
         return stop.wait(seconds)
 
     with stop_signals(signal.SIGTERM) as stop, _prose(parent):
         train_live(settings.out, settings.rows, settings.rate, stopped)
         if stop:
-            sys.exit(128 + signal.SIGTERM)  # 0 is for traffic that came to its end
+            sys.exit(128 + signal.SIGTERM)  # 0 means that the traffic has ended
 
 
 @contextmanager
 def _prose(parent: int) -> Iterator[None]:
-    """Errors in the input become prose and exit code 2; if `parent` is killed, this process ends as well."""
+    """Report bad input in prose with exit code 2; if `parent` is killed, end this process as well."""
 
     def watch() -> None:
         while os.getppid() == parent:

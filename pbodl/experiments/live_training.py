@@ -1,7 +1,7 @@
 """The trainer of `pbodl up`: FM-MLP, FTRL and AdPredictor learn from the same traffic, and the FM-MLP is published as it learns.
 
-A snapshot holds all three, their figures and the place in the traffic, of one and the same moment; so a trainer that was stopped
-goes on exactly where it was.
+A snapshot holds all three, their figures and the position in the traffic at one moment. So a stopped trainer continues exactly
+where it was.
 """
 
 import time
@@ -28,14 +28,14 @@ from pbodl.training.inspect.feature_names import NameStore, load_names
 
 SERVED = "FM-MLP"
 BEST = "best"
-DAY_ROWS = 150_000  # impressions in a day of the world: so new ads come every half minute at the usual rate
+DAY_ROWS = 150_000  # impressions per day of the world: new ads then appear every half minute at the usual rate
 CHUNK = 1000
 NAMES_EVERY = DAY_ROWS // 3  # rows
 POINT_EVERY, SAVE_EVERY = 1.0, 60.0  # seconds
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """The world that the traffic comes from; a run keeps to the one that it began with."""
+    """The world that generates the traffic; a run keeps the one it began with."""
 
     rows: int = 30_000_000
     seed: int = 0
@@ -50,9 +50,9 @@ class LiveLearner(NamedTuple):
 
 
 class LiveTraining:
-    """Models that learn the same traffic side by side, from where the folder's newest snapshot is.
+    """Models that learn the same traffic side by side, continuing from the folder's newest snapshot.
 
-    rows  of the traffic; None: as many as the run began with, or the default
+    rows  number of rows of the traffic; None: as the run began, or the default
     """
 
     def __init__(self, folder: str | Path, rows: int | None = None) -> None:
@@ -68,14 +68,14 @@ class LiveTraining:
         self.rows = 0
         self.stream_time: float | None = None
         self._seconds = dict.fromkeys(self.learners, 0.0)
-        self._spoken_rows = 0
+        self._told_rows = 0
         self._newest: pa.RecordBatch | None = None
         self._unnamed: list[pa.RecordBatch] = []
         if snapshot is not None:
             self._resume(snapshot)
 
     def learn(self, records: pa.RecordBatch) -> None:
-        """Learn from impressions, each predicted first."""
+        """Learn impressions, predicting each first."""
         batch = from_data(self.world.schema, records, labelled=True)
         for name, (model, figures) in self.learners.items():
             began = time.perf_counter()
@@ -90,7 +90,7 @@ class LiveTraining:
 
     def point(self, rows_per_second: float, lag: float) -> dict[str, Any]:
         """The figures of this moment, for the dashboard."""
-        learned, self._spoken_rows = self.rows - self._spoken_rows, self.rows
+        learned, self._told_rows = self.rows - self._told_rows, self.rows
         models = {}
         for name, (_, figures) in self.learners.items():
             models[name] = {**figures.figures(), "rows_per_second": round(learned / max(self._seconds[name], 1e-9))}
@@ -100,12 +100,12 @@ class LiveTraining:
         return about if self._newest is None else about | {"example": self._newest.select(self._asked_for()).to_pylist()[0]}
 
     def _asked_for(self) -> list[str]:
-        """The columns that a request gives."""
+        """The columns that a request contains."""
         schema = self.world.schema
         return [field.name for field in schema.fields if field.derive is None] + [str(schema.time)]
 
     def keep_names(self) -> None:
-        """Note the names of the features that came by since the last time."""
+        """Store the names of the features seen since the last call."""
         if self._unnamed:
             self.names.add(pa.Table.from_batches(self._unnamed))
             self._unnamed = []
@@ -125,27 +125,29 @@ class LiveTraining:
             model.load_state(snapshot.model.state() if name == SERVED else snapshot.parts[_part(name)])
             figures.load_state(snapshot.parts[f"figures-{_part(name)}"])
         self.best.load_state(snapshot.parts[f"figures-{BEST}"])
-        self.rows = self._spoken_rows = snapshot.facts["rows"]
+        self.rows = self._told_rows = snapshot.facts["rows"]
         self.stream_time = snapshot.facts["stream_time"]
 
 
 def _traffic(folder: Path, snapshot: Snapshot | None, rows: int | None) -> Traffic:
-    """The traffic asked for; that of the run, if it has begun."""
+    """The requested traffic, or that of the run if it has begun."""
     if snapshot is None:
         return Traffic() if rows is None else Traffic(rows)
     if "traffic" not in snapshot.facts:
         raise InputError(f"{folder} holds a run of another command; choose another --out")
     begun = msgspec.convert(snapshot.facts["traffic"], Traffic)
     if rows not in (None, begun.rows):
-        raise InputError(f"{folder} was begun with --rows {begun.rows}, not {rows}; leave it out to go on, or choose another --out")
+        raise InputError(
+            f"{folder} was begun with --rows {begun.rows}, not {rows}; omit --rows to continue, or choose another --out"
+        )
     return begun
 
 
 def train_live(folder: str | Path, rows: int | None, rate: float, stopped: Callable[[float], bool]) -> None:
-    """Learn `rate` rows a second until the traffic ends, or `stopped` says so; publishes and writes figures on the way, and saves.
+    """Learn `rate` rows per second until the traffic ends or `stopped` returns True; publish, write figures and save on the way.
 
-    rows     of the traffic, as for `LiveTraining`
-    stopped  waits for some seconds and says whether it is time to stop; returns early then
+    rows     number of rows of the traffic, as for `LiveTraining`
+    stopped  waits for the given seconds and returns whether to stop, early if so
     """
     training = LiveTraining(folder, rows)
     publisher = Publisher(training.learners[SERVED].model, training.folder / PUBLISHED)  # type: ignore[arg-type]
@@ -153,28 +155,28 @@ def train_live(folder: str | Path, rows: int | None, rate: float, stopped: Calla
     curves.rewind(training.rows)
     publisher.publish()
     began, start = time.monotonic(), training.rows
-    spoken_at, spoken_rows, saved_at = began, start, began
+    told_at, told_rows, saved_at = began, start, began
     for records in training.world.batches(CHUNK, start=start):
         training.learn(records)
         now = time.monotonic()
         ahead = (training.rows - start) / rate - (now - began)
-        if now - spoken_at >= POINT_EVERY:
+        if now - told_at >= POINT_EVERY:
             training.keep_names()
-            if training.rows // NAMES_EVERY > spoken_rows // NAMES_EVERY or spoken_rows == start:
+            if training.rows // NAMES_EVERY > told_rows // NAMES_EVERY or told_rows == start:
                 training.names.save(folder)
-            curves.append(training.point((training.rows - spoken_rows) / (now - spoken_at), max(0.0, -ahead)))
-            spoken_at, spoken_rows = now, training.rows
+            curves.append(training.point((training.rows - told_rows) / (now - told_at), max(0.0, -ahead)))
+            told_at, told_rows = now, training.rows
         publisher.publish_when_due()
         if now - saved_at >= SAVE_EVERY:
             training.save()
             saved_at = now
         if stopped(max(0.0, ahead)):
             break
-    # Not after an error: some of the models may have learned a chunk that others have not.
+    # Not after an error: some models may have learned a chunk that the others have not.
     training.save()
     publisher.publish()
 
 
 def _part(name: str) -> str:
-    """A name as that of a file."""
+    """A model's name as part of a file name."""
     return name.lower()

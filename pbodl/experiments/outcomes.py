@@ -1,4 +1,4 @@
-"""Outcomes of an experiment on disk: written as soon as they are there, and used again if they were made from the same settings."""
+"""Outcomes of an experiment on disk: written as soon as they exist, and reused if the settings are the same."""
 
 import hashlib
 import json
@@ -9,13 +9,13 @@ from pbodl.system.atomic_files import write_file
 
 
 def key_of(*parts: Any) -> str:
-    """What an outcome depends on, in short."""
+    """A short key of everything that an outcome depends on."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def read_outcome(path: Path, key: str) -> dict[str, Any] | None:
-    """What was written with this key; None if there is nothing, or something else."""
+    """The outcome written with this key; None if there is none."""
     if not path.exists():
         return None
     content = json.loads(path.read_text(encoding="utf-8"))

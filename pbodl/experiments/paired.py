@@ -22,24 +22,24 @@ class Difference(NamedTuple):
 
 
 def resampled(models: Sequence[NDArray[np.float32]], clicks: NDArray[np.uint8], replicates: int = 200, seed: int = 0) -> Floats:
-    """AUC and log loss of every model, on the rows themselves and then on each replicate: (1 + replicates, models, 2).
+    """AUC and log loss of every model, on the rows themselves and on each replicate: (1 + replicates, models, 2).
 
-    In a replicate every row is drawn Poisson(1) times, for all models alike.
+    A replicate draws every row Poisson(1) times, the same for all models.
     """
     rng = np.random.default_rng(seed)
-    places = [_ranked(predicted) for predicted in models]
+    ranks = [_ranked(predicted) for predicted in models]
     losses = [_loss(predicted, clicks) for predicted in models]
     clicked = clicks > 0
     figures = np.empty((replicates + 1, len(models), 2))
     for draw, replicate in enumerate(figures):
         weights = rng.poisson(1.0, len(clicks)).astype(np.float64) if draw else np.ones(len(clicks))
-        for number, (place, loss) in enumerate(zip(places, losses, strict=True)):
-            replicate[number] = _auc(place, clicked, weights), weights @ loss / weights.sum()
+        for number, (rank, loss) in enumerate(zip(ranks, losses, strict=True)):
+            replicate[number] = _auc(rank, clicked, weights), weights @ loss / weights.sum()
     return figures
 
 
 def difference(figures: Floats, model: int, reference: int) -> Difference:
-    """Model minus reference, by their places in `resampled`."""
+    """Model minus reference, by their indices in `resampled`."""
     drawn = figures[:, model] - figures[:, reference]
     low, high = np.quantile(drawn[1:], [0.025, 0.975], axis=0)
     return Difference(drawn[0, 0], low[0], high[0], drawn[0, 1], low[1], high[1])
@@ -53,7 +53,7 @@ def paired_difference(
 
 
 def _ranked(predicted: NDArray[np.float32]) -> NDArray[np.int64]:
-    """For each row the place of its prediction among the distinct ones."""
+    """The rank of each row's prediction among the distinct ones."""
     return np.unique(predicted, return_inverse=True)[1]
 
 
@@ -62,9 +62,9 @@ def _loss(predicted: NDArray[np.float32], clicks: NDArray[np.uint8]) -> NDArray[
     return -np.where(clicks > 0, np.log(p), np.log1p(-p))
 
 
-def _auc(place: NDArray[np.int64], clicked: NDArray[np.bool_], weights: NDArray[np.float64]) -> float:
-    size = int(place.max()) + 1
-    negatives = np.bincount(place, weights=weights * ~clicked, minlength=size)
-    positives = np.bincount(place, weights=weights * clicked, minlength=size)
+def _auc(rank: NDArray[np.int64], clicked: NDArray[np.bool_], weights: NDArray[np.float64]) -> float:
+    size = int(rank.max()) + 1
+    negatives = np.bincount(rank, weights=weights * ~clicked, minlength=size)
+    positives = np.bincount(rank, weights=weights * clicked, minlength=size)
     below = np.cumsum(negatives) - negatives
     return float(positives @ (below + 0.5 * negatives) / (negatives.sum() * positives.sum()))

@@ -1,6 +1,6 @@
-"""Visitors of the server that `pbodl up` runs: a few requests a second, so that its answer times are seen under a load.
+"""Visitors of the server that `pbodl up` runs: they send a few requests per second, so that the dashboard shows answer times.
 
-What they ask for is made of values that the model has seen, as the server itself tells them.
+Their requests consist of values that the model has seen; the server itself lists them.
 """
 
 import json
@@ -9,14 +9,14 @@ import threading
 import urllib.request
 from typing import Any
 
-RATE = 10.0  # requests a second
+RATE = 10.0  # requests per second
 CANDIDATES = 100
 PATIENCE = 2.0  # seconds for an answer
 Request = dict[str, Any]
 
 
 class Visitors:
-    """While in here, requests are sent to a server, as soon as it has a model."""
+    """Inside this context, requests go to a server as soon as it has a model."""
 
     def __init__(self, url: str, rate: float = RATE) -> None:
         self.url, self._rate = url, rate
@@ -33,7 +33,7 @@ class Visitors:
         self._thread.join()
 
     def take_example(self) -> Request | None:
-        """A small request that the server answers, once; None before there is one, and afterwards."""
+        """A small request that the server can answer, returned once; None before it exists and afterwards."""
         example, self._example = self._example, None
         return example
 
@@ -60,7 +60,7 @@ class Visitors:
         return groups, {one["field"]: one["frequent"] for one in features["fields"] if one["frequent"] and one["field"] in groups}
 
     def _ask(self, path: str, body: Request | None = None) -> Any:
-        """The server's answer; None if there is none, as while it starts and ends."""
+        """The server's answer; None if it does not answer, as during its start and end."""
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, content, {"Content-Type": "application/json"})
         try:
@@ -80,7 +80,7 @@ def drawn(groups: dict[str, str], known: dict[str, list[str]], candidates: int) 
 
 
 def combined(groups: dict[str, str], rows: list[dict[str, Any]]) -> Request:
-    """A request for the ads of some rows, shown to the user and in the context of the last."""
+    """A request for the ads of some rows, with the user and context of the last."""
 
     def part(row: dict[str, Any], *wanted: str) -> dict[str, Any]:
         return {name: value for name, value in row.items() if groups.get(name, "context") in wanted}

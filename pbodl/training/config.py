@@ -1,6 +1,6 @@
 """The configuration of a run: the tables `[schema]`, `[model]` and `[training]` of a TOML file, with changes from the command line.
 
-Every key is checked: an unknown one is an error that names the nearest valid key.
+Every key is checked; the error for an unknown key names the nearest valid one.
 """
 
 import tomllib
@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 import msgspec
 import tomli_w
 
-import pbodl.baselines  # noqa: F401  they are kinds of models, too
+import pbodl.baselines  # noqa: F401  registers its kinds of models
 from pbodl.data.schema import Field, Schema, nearest
 from pbodl.errors import InputError
 from pbodl.models.clock import Duration, parse_duration
 from pbodl.models.contract import Model
 from pbodl.models.spec import FieldPrior, Prior
 
-FROM_TRAINING = ("half_life", "negative_rate")  # of a model's spec: what [training] says
+FROM_TRAINING = ("half_life", "negative_rate")  # keys of a model's spec that belong to [training]
 DEFAULT_KIND = "fm-mlp"
 
 
 class TrainingSpec(msgspec.Struct, frozen=True):
     """The `[training]` table.
 
-    negative_rate   share of the non-clicks to learn from, above 0 up to 1; "auto" leaves about ten for each click
-    half_life       forget towards the prior: "7d", "12h", or "1M rows"; absent: never
-    every           what one line of the table of figures covers: "1d", "1h", "100k rows"
-    snapshot_every  how often to save while learning, in seconds of the wall clock
+    negative_rate   share of the non-clicks to learn from, above 0 and at most 1; "auto" keeps about ten for each click
+    half_life       time to forget half of the evidence: "7d", "12h", or "1M rows"; absent: never forget
+    every           period of one line of figures: "1d", "1h", "100k rows"
+    snapshot_every  seconds between snapshots while learning
     """
 
     negative_rate: float | str = 1.0
@@ -37,7 +37,7 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     snapshot_every: float = 60.0
 
     def period(self, schema: Schema) -> Duration:
-        """What a line of the table covers: as asked, else a day, else 100,000 rows where there is no time."""
+        """The period of one line of figures: `every` if given, else a day, or 100,000 rows if there is no time column."""
         period = parse_duration(self.every or ("1d" if schema.time else "100k rows"), "every")
         if not period.in_rows and schema.time is None:
             raise InputError(f"every is {self.every!r}, but the schema has no time column; give rows: '100k rows'")
@@ -51,7 +51,7 @@ class Config(NamedTuple):
     training: TrainingSpec
 
     def build(self, negative_rate: float = 1.0) -> Model:
-        """The model that this describes, new."""
+        """A new model of this configuration."""
         kind = Model.kinds[self.kind]
         fields = kind.Spec.__struct_fields__
         given = {"half_life": self.training.half_life, "negative_rate": negative_rate}
@@ -93,13 +93,13 @@ def with_changes(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str,
 
 
 def check_config(tables: Mapping[str, Any]) -> Config:
-    """The configuration that the tables hold; InputError names what is wrong in them."""
+    """The configuration in the tables; an InputError names what is wrong."""
     _refuse_unknown("the configuration", tables, ("schema", "model", "training"))
     for name in ("schema", "model", "training"):
         if not isinstance(tables.get(name, {}), dict):
             raise InputError(f"[{name}] must be a table")
     if "schema" not in tables:
-        raise InputError("the configuration has no [schema]; `pbodl data inspect FILE` writes one to start from")
+        raise InputError("the configuration has no [schema]; `pbodl data inspect FILE` prints one to start from")
     _refuse_unknown("[schema]", tables["schema"], Schema.__struct_fields__)
     for field in tables["schema"].get("fields", []):
         _refuse_unknown("[[schema.fields]]", field, Field.__struct_fields__)
@@ -111,7 +111,7 @@ def check_config(tables: Mapping[str, Any]) -> Config:
     names = [name for name in Model.kinds[kind].Spec.__struct_fields__ if name not in FROM_TRAINING]
     for name in FROM_TRAINING:
         if name in model:
-            raise InputError(f"[model] {name} belongs into [training]")
+            raise InputError(f"[model] {name} belongs in [training]")
     _refuse_unknown("[model]", model, names)
     if isinstance(model.get("prior"), dict) and "prior" in names:
         _refuse_unknown("[model.prior]", model["prior"], Prior.__struct_fields__)
@@ -129,7 +129,7 @@ def check_config(tables: Mapping[str, Any]) -> Config:
 
 
 def to_tables(config: Config) -> dict[str, Any]:
-    """The tables again, as they would stand in a file."""
+    """The tables as in a TOML file."""
     return {
         "schema": msgspec.to_builtins(config.schema),
         "model": {"kind": config.kind, **config.model},
@@ -138,7 +138,7 @@ def to_tables(config: Config) -> dict[str, Any]:
 
 
 def to_toml(config: Config) -> str:
-    """The text of a TOML file that `read_config` and `check_config` read as this configuration."""
+    """The text of a TOML file with this configuration."""
     return tomli_w.dumps(_present(to_tables(config)))
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of a run on the terminal: a progress bar with live figures, and tables. All of it goes to stderr."""
+"""What a run shows on the terminal: a progress bar with live figures, and tables. All of it goes to stderr."""
 
 import datetime
 import sys
@@ -15,14 +15,14 @@ from pbodl.training.run import Status
 
 LABELS = {"auc": "AUC", "log_loss": "log loss", "ne": "normalised entropy", "calibration": "calibration", "ctr": "CTR"}
 
-OTHER = "(other)"  # the slice of all values that are not frequent
+OTHER = "(other)"  # slice of all infrequent values
 
-# A log file has no width of its own.
+# A log file has no width.
 console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 120)
 
 
 def bar(description: str = "{task.description}") -> Progress:
-    """A progress bar with the time left, and a text of figures."""
+    """A progress bar with the remaining time and a text of figures."""
     return Progress(
         TextColumn(description),
         BarColumn(bar_width=16),
@@ -34,7 +34,7 @@ def bar(description: str = "{task.description}") -> Progress:
 
 
 class TrainingBar:
-    """The bar of a training run: rows a second, and the running AUC, log loss, NE and calibration."""
+    """The bar of a training run: rows per second, and the running AUC, log loss, NE and calibration."""
 
     def __init__(self, name: str, total: int | None) -> None:
         self._progress = bar()
@@ -57,7 +57,7 @@ class TrainingBar:
 
 
 def plain_table(title: str, first: str, others: Sequence[str]) -> Table:
-    """An empty table: one column on the left, the others on the right; narrow, so that it fits a terminal."""
+    """An empty table that fits a terminal: the first column is aligned left, the others right."""
     table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(escape(first), overflow="fold")
     for name in others:
@@ -66,7 +66,7 @@ def plain_table(title: str, first: str, others: Sequence[str]) -> Table:
 
 
 def periods_table(title: str, lines: Sequence[Mapping[str, Any]], in_time: bool) -> Table:
-    """The figures of each period, and the same on new ads."""
+    """The figures of each period, and those on new ads."""
     table = plain_table(
         title, "from", ("rows", "CTR", "AUC", "log loss", "NE", "calibration", "new ads", "new: AUC", "new: log loss")
     )
@@ -93,7 +93,7 @@ def evaluation_tables(figures: Mapping[str, Any]) -> list[Table]:
         lines = [(line["value"], line) for line in figures["slices"]]
         title = f"by {figures['by']}"
         if lines[-1][0] == OTHER:
-            title += f": the {len(lines) - 1} most frequent values, all others together"
+            title += f": the {len(lines) - 1} most frequent values, and all others together"
         tables.append(_slices_table(title, figures["by"], lines))
     return tables
 
@@ -114,7 +114,7 @@ def _interval(figures: Mapping[str, Any], name: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A figure, or a dash where there is none."""
+    """A figure, or a dash if it is missing."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 

@@ -1,6 +1,6 @@
 """Figures of a frozen model on a log: overall with bootstrap intervals, by day, and by the values of a column.
 
-Every row counts once: the log is taken to be the whole stream, and the model recalibrates its predictions to it.
+Every row counts once: the log represents the whole stream, and the model recalibrates its predictions to it.
 """
 
 import time
@@ -21,7 +21,7 @@ from pbodl.training.stream_metrics import StreamMetrics
 from pbodl.training.tracker import plain
 
 MOST_SLICES = 50
-SETTLED = 1_000_000  # rows after which it is decided which values are the most frequent
+SETTLED = 1_000_000  # rows after which the most frequent values are decided
 MISSING = "(missing)"
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """The model's figures on the labelled chunks of a log; changes nothing.
 
-    `by` names a column of the chunks' tables: its most frequent values each get their figures. `progress` is told the rows so far.
+    `by` names a column of the chunks' tables: each of its most frequent values gets figures. `progress` gets the rows so far.
     """
     began = time.monotonic()
     overall, days = StreamMetrics(), _Days(replicates)
@@ -67,7 +67,7 @@ def _line(metrics: StreamMetrics, replicates: int) -> dict[str, Any]:
 
 
 class _Days:
-    """Figures day by day; a row that goes back in time counts to the day that the log has come to."""
+    """Figures day by day; a row that goes back in time counts towards the latest day reached."""
 
     def __init__(self, replicates: int) -> None:
         self._replicates = replicates
@@ -97,16 +97,16 @@ class _Days:
 class _Slices:
     """Figures by the values of a column.
 
-    The 50 most frequent values have their own, all others are one slice. Which are frequent is decided after a million rows, which
-    are held until then: memory is bounded, whatever the column.
+    Each of the 50 most frequent values is a slice, and all others together are one. The frequent values are decided after a million
+    rows, which are held until then, so memory is bounded for any column.
     """
 
     def __init__(self, column: str) -> None:
         self._column = column
-        self._places: dict[str | None, int] = {}  # of each value; once it is settled, of the frequent ones
+        self._indices: dict[str | None, int] = {}  # of all values; once settled, of the frequent ones
         self._held: list[tuple[NDArray[np.int64], Floats, NDArray[np.float32]]] = []
         self._rows = 0
-        self._metrics: list[StreamMetrics] = []  # once it is settled: of the frequent values, and of all others
+        self._metrics: list[StreamMetrics] = []  # once settled: of the frequent values, and of all others
 
     def add(self, table: pa.Table, predicted: Floats, clicks: NDArray[np.float32]) -> None:
         if self._column not in table.column_names:
@@ -121,42 +121,42 @@ class _Slices:
             self._settle()
 
     def _codes(self, column: pa.ChunkedArray) -> NDArray[np.int64]:
-        """The place of each row's value."""
+        """The index of each row's value."""
         if pa.types.is_nested(column.type):
             raise InputError(f"the column {self._column!r} holds lists; figures by slice need one value in each row")
         coded = pc.dictionary_encode(pc.cast(column, pa.large_string()).combine_chunks(), null_encoding="encode")
         values = [value or None for value in coded.dictionary.to_pylist()]
-        places = self._places
+        indices = self._indices
         if self._metrics:
-            codes = [places.get(value, len(places)) for value in values]
+            codes = [indices.get(value, len(indices)) for value in values]
         else:
-            codes = [places.setdefault(value, len(places)) for value in values]
+            codes = [indices.setdefault(value, len(indices)) for value in values]
         return np.array(codes, dtype=np.int64)[coded.indices.to_numpy()]
 
     def _settle(self) -> None:
-        """Decide which values are frequent, and count the rows held so far."""
+        """Decide which values are frequent, then count the rows held so far."""
         codes = np.concatenate([np.zeros(0, dtype=np.int64), *(codes for codes, _, _ in self._held)])
-        counts = np.bincount(codes, minlength=len(self._places))
+        counts = np.bincount(codes, minlength=len(self._indices))
         frequent = np.argsort(-counts, kind="stable")[:MOST_SLICES]
         slice_of = np.full(len(counts), len(frequent), dtype=np.int64)
         slice_of[frequent] = np.arange(len(frequent))
-        values = list(self._places)
-        self._places = {values[code]: place for place, code in enumerate(frequent.tolist())}
+        values = list(self._indices)
+        self._indices = {values[code]: index for index, code in enumerate(frequent.tolist())}
         self._metrics = [StreamMetrics() for _ in range(len(frequent) + 1)]
         for codes, predicted, clicks in self._held:
             self._count(slice_of[codes], predicted, clicks)
         self._held.clear()
 
     def _count(self, slices: NDArray[np.int64], predicted: Floats, clicks: NDArray[np.float32]) -> None:
-        for place in np.unique(slices):
-            mine = slices == place
-            self._metrics[place].add(predicted[mine], clicks[mine])
+        for index in np.unique(slices):
+            mine = slices == index
+            self._metrics[index].add(predicted[mine], clicks[mine])
 
     def lines(self, replicates: int) -> list[dict[str, Any]]:
-        """The frequent values, those with the most rows first; all others last, if there are any."""
+        """The frequent values in descending order of rows, then all others together, if there are any."""
         if not self._metrics:
             self._settle()
         *frequent, others = self._metrics
-        names = [MISSING if value is None else value for value in self._places]
+        names = [MISSING if value is None else value for value in self._indices]
         ordered = sorted(zip(names, frequent, strict=True), key=lambda pair: -pair[1].sums[0])
         return [{"value": name, **_line(metrics, replicates)} for name, metrics in [*ordered, (OTHER, others)] if metrics.sums[0]]

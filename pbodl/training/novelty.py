@@ -1,7 +1,7 @@
-"""How new is an ad? `FirstSeen` remembers when each ad first came by, so that figures can be split by age.
+"""How new is an ad? `FirstSeen` remembers when each ad first appeared, so that figures can be split by age.
 
-An ad is what the first category field of the group "ad" says (of the whole schema, if there is no such group). It is *new* for a
-day after it first came by, once the stream itself is older than a day: before that everything would be.
+The first category field of the group "ad" identifies the ad (of the whole schema, if there is no such group). An ad is *new* for a
+day after it first appeared, once the stream itself is older than a day: before that, every ad would be new.
 """
 
 from collections.abc import Mapping
@@ -16,25 +16,25 @@ from pbodl.data.table.feature_table import Table
 
 DAY = 86400.0
 HOUR = 3600.0
-AGES = (HOUR, 6 * HOUR, DAY, 3 * DAY, np.inf)  # upper ends of the groups by age
+AGES = (HOUR, 6 * HOUR, DAY, 3 * DAY, np.inf)  # upper bounds of the age groups
 AGE_NAMES = ("under 1 h", "1 to 6 h", "6 to 24 h", "1 to 3 days", "over 3 days")
 
 
 def ad_field(schema: Schema) -> int:
-    """The place of the field that tells ads apart."""
+    """The index of the field that identifies ads."""
     plain = [i for i, field in enumerate(schema.fields) if field.kind == "category" and field.derive is None]
     ads = [i for i in plain if schema.fields[i].group == "ad"]
     return (ads or plain or [0])[0]
 
 
 @jit
-def _one_each(fields, indptr, field, places):
-    """Where each sample has its feature of the field; False if one has none of it, or several. MODIFIES: places."""
-    for sample in range(len(places)):
+def _one_each(fields, indptr, field, entries):
+    """The index of each sample's feature of the field; False if a sample has none, or several. MODIFIES: entries."""
+    for sample in range(len(entries)):
         found = 0
         for j in range(indptr[sample], indptr[sample + 1]):
             if fields[j] == field:
-                places[sample] = j
+                entries[sample] = j
                 found += 1
         if found != 1:
             return False
@@ -43,7 +43,7 @@ def _one_each(fields, indptr, field, places):
 
 @jit
 def _ages(rows, times, old_size, settled, first_seen, ages):
-    """Rows from `old_size` on are numbered as they first come; ages from the time `settled` on. MODIFIES: first_seen, ages."""
+    """Ages from the time `settled` on; rows from `old_size` on are numbered in order of appearance. MODIFIES: first_seen, ages."""
     known = old_size
     for i in range(len(rows)):
         if rows[i] == known:
@@ -58,30 +58,30 @@ class FirstSeen:
     def __init__(self, schema: Schema) -> None:
         self._field = ad_field(schema)
         self._table = Table({})
-        self._layout: tuple[NDArray | None, NDArray | None] = None, None  # of the last batch: its fields and indptr
-        self._found: NDArray[np.int64] | None = None  # places of its ads
+        self._layout: tuple[NDArray | None, NDArray | None] = None, None  # fields and indptr of the last batch
+        self._found: NDArray[np.int64] | None = None  # indices of its ads
         self.start = np.nan  # of the stream
 
     def ages(self, batch: Batch) -> NDArray[np.float64]:
-        """Seconds since each sample's ad first came by, 0 for the first time; infinite while the stream is not a day old."""
-        # Several features of that field (a list) or none would not tell which ad it was: such samples count as old.
+        """Seconds since each sample's ad first appeared; infinite while the stream is less than a day old."""
+        # A sample with several features of that field (a list), or none, does not identify its ad: it counts as old.
         ages = np.full(len(batch), np.inf)
-        places = self._places(batch)
-        if places is None:
+        entries = self._entries(batch)
+        if entries is None:
             return ages
         if np.isnan(self.start):
             self.start = float(batch.times[0])
         old_size = self._table.size
-        rows = self._table.insert(batch.keys[places])
+        rows = self._table.insert(batch.keys[entries])
         _ages(rows, batch.times, old_size, self.start + DAY, self._table.last_seen, ages)
         return ages
 
-    def _places(self, batch: Batch) -> NDArray[np.int64] | None:
-        """Where the samples have their ads, if each has one."""
+    def _entries(self, batch: Batch) -> NDArray[np.int64] | None:
+        """The indices of the samples' ads, if each sample has one."""
         layout = batch.fields, batch.indptr
         if any(one is not other for one, other in zip(layout, self._layout, strict=True)):  # most chunks of a log share theirs
-            places = np.empty(len(batch), np.int64)
-            self._layout, self._found = layout, places if _one_each(*layout, self._field, places) else None
+            entries = np.empty(len(batch), np.int64)
+            self._layout, self._found = layout, entries if _one_each(*layout, self._field, entries) else None
         return self._found
 
     def state(self) -> dict[str, NDArray]:
@@ -89,7 +89,7 @@ class FirstSeen:
         return {"keys": self._table.keys.copy(), "times": self._table.last_seen.copy(), "start": np.array(self.start)}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        """Go on from a `state()`."""
+        """Continue from a `state()`."""
         self._table = Table({})
         self._table.insert(state["keys"])
         self._table.last_seen[:] = state["times"]

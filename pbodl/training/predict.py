@@ -1,4 +1,4 @@
-"""Predictions of a log, written to a file beside it."""
+"""Predictions for a log, written to a file."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -22,9 +22,9 @@ SUFFIXES = (".parquet", ".csv")
 def predict_file(
     model: Model, chunks: Iterable[Chunk], out: str | Path, progress: Callable[[int], None] = lambda rows: None
 ) -> int:
-    """Write one row per row of the log, in its order: the CTR, and the latent mean and standard deviation; returns how many.
+    """Write one row per row of the log, in its order: the CTR, the latent mean and standard deviation; returns the number of rows.
 
-    The file appears when it is whole. `progress` is told the rows so far.
+    The file appears when it is complete. `progress` gets the rows so far.
     """
     out = Path(out)
     rows = 0
@@ -39,11 +39,11 @@ def predict_file(
 
 @contextmanager
 def _writer(out: Path) -> Iterator[Any]:
-    """A Parquet or CSV writer, by the file's name; what it writes gets that name at the end, if all went well."""
+    """A Parquet or CSV writer, chosen by the file's name; the file gets that name only after success."""
     if out.suffix not in SUFFIXES:
-        raise InputError(f"cannot tell the format of {out.name!r}: predictions are written to a file that ends in .parquet or .csv")
+        raise InputError(f"cannot tell the format of {out.name!r}: name a file that ends in .parquet or .csv")
     if not out.parent.is_dir():
-        raise InputError(f"there is no folder {str(out.parent)!r} to write {out.name!r} into; make it first")
+        raise InputError(f"the folder {str(out.parent)!r} for {out.name!r} does not exist; create it first")
     beside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         with (pa.parquet.ParquetWriter if out.suffix == ".parquet" else pa.csv.CSVWriter)(beside, COLUMNS) as writer:

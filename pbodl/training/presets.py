@@ -1,4 +1,4 @@
-"""Logs that need no configuration file: their schema is known."""
+"""Built-in configurations for logs with a known schema."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,17 +13,17 @@ from pbodl.training.config import read_config
 
 
 def avazu() -> dict[str, Any]:
-    """Kaggle's Avazu log, `train.gz` as it is."""
+    """The Avazu log of Kaggle, `train.gz` unchanged."""
     return {"schema": msgspec.to_builtins(AVAZU)}
 
 
 def synthetic() -> dict[str, Any]:
-    """What `pbodl data synth` writes."""
+    """The log that `pbodl data synth` writes."""
     return {"schema": msgspec.to_builtins(World(rows=1).schema)}
 
 
 def named_tables(config: Path | None, preset: str | None) -> dict[str, Any] | None:
-    """The tables of a configuration file or of a preset; None if neither is named."""
+    """The tables of a configuration file or a preset; None if neither is given."""
     if config is not None and preset is not None:
         raise InputError("give --config or --preset, not both")
     if config is not None:

@@ -1,7 +1,7 @@
-"""The training loop (predict, then learn, one pass in time order), its snapshots, and going on where it stopped.
+"""The training loop (predict, then learn, one pass in time order), its snapshots, and how a run resumes.
 
-A snapshot holds the model, the position in the log, and the figures so far, of one and the same moment; so a run that was killed
-and resumed ends with the same bits as one that never stopped.
+A snapshot holds the model, the position in the log and the figures at one moment. So a run that was killed and resumed ends with
+the same bits as one that never stopped.
 """
 
 import json
@@ -28,49 +28,49 @@ from pbodl.training.tracker import Tracker
 
 
 class Status(NamedTuple):
-    """How far a run is; given to `watch` after every chunk, and at the end."""
+    """The progress of a run; `watch` gets it after every chunk and at the end."""
 
     rows: int
-    figures: Figures  # between the first chunk and the end, they lack the last chunk: it is counted while the next one is learned
+    figures: Figures  # until the end they lack the last chunk, which is counted while the next one is learned
 
 
 class LogLearner(Protocol):
-    """What may learn for a run in its model's place, such as a cluster."""
+    """Something that learns for a run instead of its model, such as a cluster."""
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
-        """As `Model.learn`; NaN for rows of which the prediction was lost."""
+        """As `Model.learn`, with NaN for rows whose prediction was lost."""
 
     def gather(self) -> None:
-        """Bring the run's model up to what was learned."""
+        """Update the run's model with everything learned so far."""
 
     def summary(self) -> dict[str, Any]:
-        """Figures of its own."""
+        """Additional figures of the learner."""
 
 
 class Run:
-    """A model that is being trained into a folder.
+    """A model in training, and its folder.
 
-    `Run.start` makes a new one, `Run.resume` goes on from its newest snapshot; `learn` goes through chunks of a log.
+    `Run.start` creates a run, `Run.resume` continues from the newest snapshot, and `learn` learns the chunks of a log.
     """
 
     def __init__(self, config: Config, folder: Path, model: Model, tracker: Tracker) -> None:
         self.config, self.folder, self.model, self.tracker = config, folder, model, tracker
-        self.names: NameStore | None = None  # saved with every snapshot, if there are any
-        self.learner: LogLearner | None = None  # learns in the model's place
+        self.names: NameStore | None = None  # if given, saved with every snapshot
+        self.learner: LogLearner | None = None  # learns instead of the model
         self.rows = 0
         self.position: Mapping[str, Any] | None = None
         self._saved_rows = self._fitted_rows = -1
 
     @classmethod
     def start(cls, config: Config, folder: str | Path, first: Batch) -> "Run":
-        """A new run; `first` are rows of the log, from which an automatic rate of negatives is worked out."""
+        """A new run; an automatic rate of negatives is computed from `first`, some rows of the log."""
         model = new_model(config, first)
         Path(folder).mkdir(parents=True, exist_ok=True)
         return cls(config, Path(folder), model, Tracker(config.schema, config.training.period(config.schema)))
 
     @classmethod
     def resume(cls, config: Config, folder: str | Path) -> "Run":
-        """The run of a folder, as it was at its newest sound snapshot."""
+        """The run of a folder, restored from its newest intact snapshot."""
         snapshot = load_snapshot(folder)
         model, facts = snapshot.model, snapshot.facts
         if "tracker" not in facts:
@@ -90,10 +90,10 @@ class Run:
         return run
 
     def learn(self, chunks: Iterable[Chunk], watch: Callable[[Status], bool] = lambda status: False) -> bool:
-        """Learn chunk after chunk until the end, or until `watch` says stop; saves now and then, and at the end.
+        """Learn all chunks, or until `watch` returns True; save regularly and at the end.
 
-        Returns whether it was stopped. If a chunk cannot be read, what was learned before it is saved, and the error goes on; if
-        one cannot be learned, nothing is saved: the model may hold a part of it.
+        Returns whether `watch` stopped it. If a chunk cannot be read, the run saves what it learned before and raises the error; if
+        a chunk cannot be learned, it saves nothing, because the model may hold a part of the chunk.
         """
         saved_at = time.monotonic()
         whole = True
@@ -130,7 +130,7 @@ class Run:
         return learned
 
     def _count(self, kept: Batch, predicted: NDArray[np.float64], weights: NDArray[np.float64]) -> Figures:
-        """Count rows that were learned: in a thread beside the learning, since that leaves a core for it, now and then."""
+        """Count learned rows; this runs in a thread beside the learning, which does not always use every core."""
         known = ~np.isnan(predicted)
         if not known.all():
             kept, predicted, weights = selected(kept, known), predicted[known], weights[known]
@@ -139,19 +139,19 @@ class Run:
         return self.tracker.overall()
 
     def _fit(self) -> None:
-        """A model that only gathers rows while it learns is fitted to them at the end of the log."""
+        """Fit a batch model, which only collects rows while it learns, at the end of the log."""
         if hasattr(self.model, "fit") and self.model.rows_learned and self.rows != self._fitted_rows:
             self.model.fit()
             self._fitted_rows = self.rows
             self._saved_rows = -1
 
     def save(self) -> Path:
-        """Write the lines of metrics.jsonl up to this moment, and a snapshot of it."""
+        """Write metrics.jsonl and a snapshot of this moment."""
         if self.learner is not None:
             self.learner.gather()
         if self.names is not None:
-            self.names.save(self.folder)  # before the snapshot: what it has learned has its name then, whatever happens
-        # Before the snapshot, too: after a kill in between, the same rows come again, and the same lines.
+            self.names.save(self.folder)  # before the snapshot: every learned feature has its name then, whatever happens
+        # Also before the snapshot: after a kill in between, the same rows come again and write the same lines.
         lines = [json.dumps({"kind": "point", **point}) for point in self.tracker.curve()]
         lines += [json.dumps({"kind": "period", **period}) for period in self.tracker.summary()["days"]]
         write_file(self.folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines).encode())
@@ -169,7 +169,7 @@ class Run:
 
 
 def new_model(config: Config, first: Batch) -> Model:
-    """The model of a configuration; an automatic rate of negatives is worked out from `first`, rows of the log."""
+    """The model of a configuration; an automatic rate of negatives is computed from `first`, some rows of the log."""
     rate = config.training.negative_rate
     if rate == "auto":
         assert first.clicks is not None
@@ -180,9 +180,9 @@ def new_model(config: Config, first: Batch) -> Model:
 def learn_rows(
     model: Model, batch: Batch, position: int, learn: Callable[[Batch], NDArray[np.float64]] | None = None
 ) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
-    """Learn a batch that starts at `position` of the stream, with `model.learn` or what stands in for it.
+    """Learn a batch that starts at `position` of the stream, with `model.learn` or a replacement for it.
 
-    Returns the rows that were learned from, what was predicted for each before, and how many rows of the stream it stands for.
+    Returns the learned rows, the prediction made for each before learning, and the number of stream rows that each represents.
     """
     assert batch.clicks is not None
     rate = model.negative_rate
@@ -194,5 +194,5 @@ def learn_rows(
 
 
 def stands_for(clicks: NDArray[np.float32], rate: float) -> NDArray[np.float64]:
-    """How many rows of the whole stream each kept row stands for."""
+    """The number of rows of the whole stream that each kept row represents."""
     return np.where(clicks > 0, 1.0, 1.0 / rate)

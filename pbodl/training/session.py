@@ -21,7 +21,7 @@ from pbodl.training.run import LogLearner, Run, Status
 
 
 class Interrupted(Exception):
-    """A signal ended the session after it had saved; `code` is what the shell expects."""
+    """A signal ended the session after it had saved; `code` is the exit code for the shell."""
 
     def __init__(self, signal_number: int) -> None:
         self.code = 128 + signal_number
@@ -39,10 +39,10 @@ def train(
     prepare: Callable[[Model], None] = lambda model: None,
     engine: Callable[[Run], contextlib.AbstractContextManager[LogLearner | None]] = lambda run: contextlib.nullcontext(),
 ) -> dict[str, Any]:
-    """Train into the folder `out`; returns the figures. After SIGINT or SIGTERM it saves what it learned, and raises `Interrupted`.
+    """Train into the folder `out`; returns the figures. After SIGINT or SIGTERM it saves what it learned and raises `Interrupted`.
 
-    With `keep_names`, readable names of the features are kept beside their hashes; a run that keeps names goes on to when resumed.
-    `prepare` is called with the model before it learns: it may set how it learns. `engine` gives what learns in the model's place.
+    With `keep_names` the run stores readable feature names beside their hashes; a resumed run keeps collecting names. `prepare`
+    gets the model before it learns, and may set how it learns. `engine` provides a learner that replaces the model.
     """
     keep_freed()
     run = None
@@ -50,8 +50,8 @@ def train(
         if not snapshots(out):
             raise InputError(f"{out} holds no run to resume; leave --resume out to start one")
         run = Run.resume(config, out)
-    elif snapshots(out):  # before the log is opened, which would empty that run's file of bad rows
-        raise InputError(f"{out} already holds a run; go on with --resume, or choose another --out")
+    elif snapshots(out):  # before opening the log, which would empty that run's file of bad rows
+        raise InputError(f"{out} already holds a run; continue it with --resume, or choose another --out")
     start = LogPosition(**run.position) if run is not None and run.position is not None else None
     began = time.monotonic()
     with open_log(paths, config.schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, start=start) as reader:
@@ -77,7 +77,7 @@ def train(
             except InputError as error:
                 if not snapshots(out):
                     raise
-                raise InputError(f"{error}. The {run.rows:,} rows before it are saved in {out}: go on with --resume") from error
+                raise InputError(f"{error}. The {run.rows:,} rows before it are saved in {out}: continue with --resume") from error
             seconds = time.monotonic() - began
             if run.learner is not None:
                 own |= run.learner.summary()

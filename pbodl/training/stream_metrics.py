@@ -1,8 +1,8 @@
 """Metrics of a stream in bounded memory: AUC, log loss, normalised entropy, calibration, and their bootstrap intervals.
 
-The sums are exact. AUC is exact up to EXACT_ROWS rows, by sorting them; beyond, it comes from a histogram of the predictions over
+The sums are exact. Up to EXACT_ROWS rows, AUC is exact, by sorting. Beyond, it comes from a histogram of the predictions with
 2^18 bins, float32 bit patterns with 14 bits after the exponent, and agrees with sorting to within 1e-6
-(tests/training/test_metrics.py holds both against scikit-learn).
+(tests/training/test_stream_metrics.py compares both with scikit-learn).
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 class Figures(NamedTuple):
-    """What a stretch of the stream came to; NaN where it cannot be said (no rows, one class alone)."""
+    """The figures of a part of the stream; NaN where a figure is undefined (no rows, or one class alone)."""
 
     rows: int
     ctr: float
@@ -37,7 +37,7 @@ class Figures(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Rows by their prediction, in order: the weight of non-clicks and of clicks at each."""
+    """Rows grouped by prediction, in ascending order: the weight of non-clicks and of clicks in each group."""
 
     predicted: NDArray
     negatives: NDArray
@@ -45,13 +45,13 @@ class Groups(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Rows, what was predicted for them, and what that comes to: worked out once, however many figures they count in."""
+    """Rows with their predictions and losses, computed once for all figures that count them."""
 
     predicted: NDArray[np.float64]
     clicks: NDArray[np.float32]
     weights: NDArray[np.float64]
     loss: NDArray[np.float64]
-    place: NDArray[np.int64]  # among the groups of the calibration plot
+    group: NDArray[np.int64]  # of the calibration plot
 
     def taken(self, which: slice | NDArray[np.bool_]) -> "Judged":
         """Some of the rows."""
@@ -59,30 +59,30 @@ class Judged(NamedTuple):
 
 
 def judged(predicted: Floats, clicks: NDArray, weights: Floats | None = None) -> Judged:
-    """Copies of the rows, judged; a row has weight 1 by default."""
+    """Copies of the rows with their losses; a row has weight 1 by default."""
     n = len(predicted)
     weights = np.ones(n) if weights is None else np.array(weights, np.float64)
     rows = Judged(np.array(predicted, np.float64), np.array(clicks, np.float32), weights, np.empty(n), np.empty(n, np.int64))
-    _judge(rows.predicted, rows.clicks, rows.loss, rows.place)
+    _judge(rows.predicted, rows.clicks, rows.loss, rows.group)
     return rows
 
 
 @jit
-def _judge(predicted, clicks, loss, place):
-    """MODIFIES: loss, place."""
+def _judge(predicted, clicks, loss, group):
+    """MODIFIES: loss, group."""
     for i in range(len(predicted)):
         safe = min(max(predicted[i], CLIP), 1.0 - CLIP)
         yes, no = np.log(safe), np.log(1.0 - safe)
         loss[i] = -(yes if clicks[i] > 0 else no)
         # By log-odds: at a CTR of 1 %, groups of equal width in p would be one group.
-        place[i] = min(max(int((yes - no + FARTHEST) * (0.5 * RELIABILITY_BINS / FARTHEST)), 0), RELIABILITY_BINS - 1)
+        group[i] = min(max(int((yes - no + FARTHEST) * (0.5 * RELIABILITY_BINS / FARTHEST)), 0), RELIABILITY_BINS - 1)
 
 
 @jit
 def _tally(rows, reliability, sums):
     """MODIFIES: reliability (RELIABILITY_BINS, 3), sums (rows, weight, clicks, predicted, loss)."""
     for i in range(len(rows.predicted)):
-        p, w, group = rows.predicted[i], rows.weights[i], rows.place[i]
+        p, w, group = rows.predicted[i], rows.weights[i], rows.group[i]
         clicked = 1.0 if rows.clicks[i] > 0 else 0.0
         sums[0] += 1.0
         sums[1] += w
@@ -98,13 +98,13 @@ def _tally(rows, reliability, sums):
 def _fill(rows, histogram):
     """MODIFIES: histogram (2, BINS)."""
     for i in range(len(rows.predicted)):
-        place = np.int64(np.float32(rows.predicted[i]).view(np.uint32) >> SHIFT) - np.int64(LOWEST)
-        histogram[1 if rows.clicks[i] > 0 else 0, min(max(place, 0), BINS - 1)] += rows.weights[i]
+        bin_ = np.int64(np.float32(rows.predicted[i]).view(np.uint32) >> SHIFT) - np.int64(LOWEST)
+        histogram[1 if rows.clicks[i] > 0 else 0, min(max(bin_, 0), BINS - 1)] += rows.weights[i]
 
 
 @jit
 def _group(ordered, weights, distinct, sides):
-    """The distinct predictions, and the weights of non-clicks and clicks at each; how many. MODIFIES: distinct, sides."""
+    """The number of distinct predictions; their values, and the weights of non-clicks and clicks. MODIFIES: distinct, sides."""
     size = 0
     for i in range(len(ordered)):
         predicted = np.uint64(ordered[i] >> ONE).view(np.float64)
@@ -117,7 +117,7 @@ def _group(ordered, weights, distinct, sides):
 
 @jit
 def _auc(negatives, positives):
-    """The share of pairs of a click and a non-click that are in the right order, ties counting half; groups stand in order."""
+    """The share of pairs of a click and a non-click in the right order, ties counting half; the groups are sorted."""
     right = below = clicked = 0.0
     for i in range(len(negatives)):
         right += positives[i] * (below + 0.5 * negatives[i])
@@ -127,7 +127,7 @@ def _auc(negatives, positives):
 
 
 class StreamMetrics:
-    """Figures of everything that was added since the last `clear`.
+    """Figures of everything added since the last `clear`.
 
     >>> metrics = StreamMetrics()
     >>> metrics.add(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1], dtype=np.float32))
@@ -139,15 +139,15 @@ class StreamMetrics:
     def __init__(self) -> None:
         self.reliability = np.zeros((RELIABILITY_BINS, 3))  # weight, weighted predictions, weighted clicks
         self.sums = np.zeros(5)  # rows, weight, clicks, predicted, loss
-        self._rows: list[Judged] = []  # while they are few
-        self._histogram = np.zeros((2, 0))  # afterwards
+        self._rows: list[Judged] = []  # up to EXACT_ROWS
+        self._histogram = np.zeros((2, 0))  # beyond
 
     def add(self, predicted: Floats, clicks: NDArray, weights: Floats | None = None) -> None:
         """Count rows with the probability predicted for them, and a weight each (1 by default)."""
         self.count(judged(predicted, clicks, weights))
 
     def count(self, rows: Judged) -> None:
-        """As `add`, of rows that were judged; they are held on to."""
+        """As `add`, with rows from `judged`; the metrics keep them."""
         _tally(rows, self.reliability, self.sums)
         self._rows.append(rows)
         if self.sums[0] > EXACT_ROWS:
@@ -172,7 +172,7 @@ class StreamMetrics:
         return Figures(int(rows), ctr, auc, log_loss, log_loss / _entropy(ctr), calibration)
 
     def groups(self) -> Groups:
-        """The rows by their prediction: every distinct one while rows are few, bins afterwards."""
+        """The rows grouped by prediction: every distinct value up to EXACT_ROWS, bins beyond."""
         if self._histogram.size:
             used = np.flatnonzero(self._histogram.sum(axis=0))
             bits = ((used + int(LOWEST)).astype(np.uint32) << SHIFT) + (np.uint32(1) << (SHIFT - np.uint32(1)))
@@ -183,12 +183,12 @@ class StreamMetrics:
         return Groups(distinct[:size], *sides[:, :size])
 
     def _held(self) -> Floats:
-        """Predictions, clicks and weights of the rows while they are few, (3, n)."""
+        """Predictions, clicks and weights of the rows up to EXACT_ROWS, (3, n)."""
         columns = [np.concatenate([np.zeros(0), *(rows[column] for rows in self._rows)]) for column in range(3)]
         return np.stack(columns)
 
     def intervals(self, replicates: int = 200, seed: int = 0) -> dict[str, tuple[float, float]]:
-        """95 % intervals of AUC, log loss and calibration by the Poisson bootstrap: every row drawn Poisson(1) times."""
+        """95 % intervals of AUC, log loss and calibration by the Poisson bootstrap, which draws every row Poisson(1) times."""
         predicted, negatives, positives = _coarser(self.groups())
         safe = np.clip(predicted, CLIP, 1.0 - CLIP)
         log_no, log_yes = np.log(1.0 - safe), np.log(safe)
@@ -204,17 +204,17 @@ class StreamMetrics:
 
     def state(self) -> dict[str, NDArray]:
         """Its arrays."""
-        places = np.flatnonzero(self._histogram)
+        bins = np.flatnonzero(self._histogram)
         return {
             "reliability": self.reliability.copy(),
             "sums": self.sums.copy(),
             "rows": self._held(),
-            "places": places,
-            "values": self._histogram.ravel()[places],
+            "places": bins,
+            "values": self._histogram.ravel()[bins],
         }
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        """Go on from a `state()`."""
+        """Continue from a `state()`."""
         self.clear()
         self.reliability[:] = state["reliability"]
         self.sums[:] = state["sums"]
@@ -226,8 +226,8 @@ class StreamMetrics:
 
 
 def _order(predicted: Floats, clicks: Floats, weights: Floats) -> tuple[NDArray[np.uint64], Floats]:
-    """The rows in the order of their predictions, each one number, and their weights: the bits of p, which is not negative, are
-    ordered as p is, and leave room for the click. To sort numbers is three times as fast as to find their order."""
+    """The rows sorted by prediction, each packed into one number, and their weights: since p ≥ 0, its bits sort as p does, and they
+    leave room for the click. Sorting numbers is three times as fast as finding their order."""
     rows = (predicted.view(np.uint64) << ONE) | (clicks > 0)
     if (weights == weights[:1]).all():
         return np.sort(rows), weights
@@ -236,18 +236,18 @@ def _order(predicted: Floats, clicks: Floats, weights: Floats) -> tuple[NDArray[
 
 
 def _interval(drawn: Floats) -> tuple[float, float]:
-    """Where the middle 95 % of the draws lie; those that cannot be said (one class alone) do not count."""
+    """The middle 95 % of the draws; undefined ones (one class alone) do not count."""
     known = drawn[np.isfinite(drawn)]
     low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
     return float(low), float(high)
 
 
 def _coarser(groups: Groups) -> Groups:
-    """Neighbouring predictions merged into groups of about the same weight: resampling a thousand of them is as good, and quick."""
+    """Neighbouring predictions merged into groups of about equal weight: resampling a thousand groups is as good, and fast."""
     weight = groups.negatives + groups.positives
-    place = (np.cumsum(weight) * (RESAMPLED / max(weight.sum(), 1.0))).astype(np.int64)
-    _, place = np.unique(place, return_inverse=True)
-    summed = [np.bincount(place, weights=column) for column in (groups.predicted * weight, groups.negatives, groups.positives)]
+    group = (np.cumsum(weight) * (RESAMPLED / max(weight.sum(), 1.0))).astype(np.int64)
+    _, group = np.unique(group, return_inverse=True)
+    summed = [np.bincount(group, weights=column) for column in (groups.predicted * weight, groups.negatives, groups.positives)]
     return Groups(summed[0] / (summed[1] + summed[2]), summed[1], summed[2])
 
 

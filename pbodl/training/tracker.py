@@ -20,7 +20,7 @@ NAMES = ("overall", "new_overall", "period", "new_period", "point")
 
 @jit
 def _by_age(weights, loss, ages, sums):
-    """Weight and loss by the age of the ad, where it is known. MODIFIES: sums (AGES, 2)."""
+    """Sum weight and loss by the age of the ad, where it is known. MODIFIES: sums (AGES, 2)."""
     for i in range(len(ages)):
         group = 0
         while group < len(AGES) and ages[i] >= AGES[group]:
@@ -31,9 +31,9 @@ def _by_age(weights, loss, ages, sums):
 
 
 class Tracker:
-    """Takes every learned batch with its predictions; keeps the figures that a run reports.
+    """Takes every learned batch with its predictions, and keeps the figures that a run reports.
 
-    `period` is what a line of the table covers, in time (if the schema has a time) or rows.
+    `period` is the length of one line of figures, in time (if the schema has a time) or in rows.
     """
 
     def __init__(self, schema: Schema, period: Duration) -> None:
@@ -48,7 +48,7 @@ class Tracker:
         self._current = {"period": np.nan, "point": np.nan}
 
     def add(self, batch: Batch, predicted: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
-        """Count a learned batch: the probabilities made before learning, and what each row stands for."""
+        """Count a learned batch: the predictions made before learning, and the number of rows that each row represents."""
         clock = self._marks(batch)
         ages = self._first_seen.ages(batch) if self._first_seen is not None else np.full(len(batch), np.inf)
         point = np.floor(clock / (self._period.amount / POINTS))
@@ -67,7 +67,7 @@ class Tracker:
         return clock
 
     def _turn(self, point: float) -> None:
-        """Close the point and the period that `point` no longer belongs to."""
+        """Close the current point and period if `point` lies beyond them."""
         if point != self._current["point"]:
             self._close("point", self.points, POINTS)
         if point // POINTS != self._current["period"]:
@@ -110,16 +110,16 @@ class Tracker:
         return {**plain(self.overall()), "new_ads": plain(self._metrics["new_overall"].figures()), "days": periods, "ages": ages}
 
     def curve(self) -> list[dict[str, Any]]:
-        """The learning curve: figures of consecutive short stretches."""
+        """The learning curve: figures of consecutive short periods."""
         return [*self.points, self._line("point", POINTS)] if self._metrics["point"].sums[0] > 0 else list(self.points)
 
     def reliability(self) -> list[dict[str, float]]:
-        """Mean prediction against mean outcome, by size of the prediction."""
+        """Mean prediction and mean outcome, grouped by the prediction."""
         rows = self._metrics["overall"].reliability
         return [{"weight": float(w), "predicted": float(p / w), "observed": float(c / w)} for w, p, c in rows if w > 0]
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """What it needs to go on: plain data, and arrays."""
+        """Plain data and arrays from which `load_state` continues."""
         facts = {"rows": self._rows, "clock": self._clock, "current": self._current, "periods": self.periods, "points": self.points}
         arrays = {f"{name}.{key}": array for name, metrics in self._metrics.items() for key, array in metrics.state().items()}
         if self._first_seen is not None:
@@ -127,7 +127,7 @@ class Tracker:
         return facts, arrays | {"ages": self._ages.copy()}
 
     def load_state(self, facts: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
-        """Go on from a `state()`."""
+        """Continue from a `state()`."""
         for name, metrics in self._metrics.items():
             metrics.load_state(_part(arrays, name))
         if self._first_seen is not None:
@@ -138,7 +138,7 @@ class Tracker:
 
 
 def plain(figures: Figures) -> dict[str, Any]:
-    """Figures as JSON takes them: None where there is no number."""
+    """Figures for JSON: None instead of NaN."""
     return {name: None if value != value else value for name, value in figures._asdict().items()}
 
 

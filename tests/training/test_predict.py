@@ -63,7 +63,9 @@ def test_a_failure_leaves_the_old_file(model, tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize(("name", "words"), [("p.txt", "ends in .parquet or .csv"), ("none/p.csv", "no folder")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("p.txt", "ends in .parquet or .csv"), ("none/p.csv", "does not exist; create it first")]
+)
 def test_where_it_cannot_write(model, tmp_path, name, words):
     with pytest.raises(InputError, match=words):
         predict_file(model, chunks(LOG[:10]), tmp_path / name)

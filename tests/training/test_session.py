@@ -49,7 +49,7 @@ def test_a_folder_with_a_run_is_not_written_over(log, tmp_path):
     run = tmp_path / "run"
     train(small_config(), [log], run)
     bad.write_text("what the run has put aside\n")
-    with pytest.raises(InputError, match="already holds a run; go on with --resume, or choose another --out"):
+    with pytest.raises(InputError, match="already holds a run; continue it with --resume, or choose another --out"):
         train(small_config(), [log], run, bad_rows="skip", bad_rows_file=str(bad))
     assert bad.read_text() == "what the run has put aside\n"
 

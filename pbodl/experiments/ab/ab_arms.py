@@ -1,7 +1,7 @@
-"""The online experiment: arms share the users by a hash of the user's number, and each learns from its own traffic, or from all.
+"""The online experiment: a hash of the user's number assigns users to arms; each arm learns from its own traffic, or from all.
 
-An arm that learns from its own traffic alone is simulated by itself: nothing it does reaches another. With `share` the arms of a
-test go hand in hand. The luck of clicks and delays belongs to the request, so it is the same whoever answers it.
+An arm that learns only from its own traffic is simulated alone, because it does not affect the others. With `share`, the arms of a
+test run in step. The luck of clicks and delays belongs to the request, so it is the same for every arm.
 """
 
 import time
@@ -22,10 +22,10 @@ from pbodl.experiments.ab.lineup import ABTest
 
 
 class Setting(NamedTuple):
-    """The size of the experiment, and how it is done."""
+    """The size and the rules of the experiment."""
 
     days: int = 7
-    requests_per_day: int = 40_000  # of all arms of a test together
+    requests_per_day: int = 40_000  # total across all arms of a test
     ads: int = 300  # on the market at a time
     burn_in: int = 3  # days
     criterion: str = "ecpm"
@@ -40,7 +40,7 @@ class Setting(NamedTuple):
 
 
 class ArmOutcome(NamedTuple):
-    """What one arm came to in one world."""
+    """The outcome of one arm in one world."""
 
     users: Sums  # [users of the arm, len(COLUMNS)]
     days: Sums  # [days, len(COLUMNS)]
@@ -48,7 +48,7 @@ class ArmOutcome(NamedTuple):
 
 
 def arm_of(users: NDArray, test: str, arms: int) -> NDArray[np.int64]:
-    """Which arm a user belongs to, for ever: a hash of the user and of the test's name."""
+    """The arm that a user always belongs to: a hash of the user and the test's name."""
     return (hash_integers(np.asarray(users, np.int64), field_seed(f"ab test {test}")) % np.uint64(arms)).astype(np.int64)
 
 
@@ -80,7 +80,7 @@ def _apart(arms: dict[int, ArmAtWork], requests: Requests, owner: NDArray[np.int
 
 
 def _together(arms: dict[int, ArmAtWork], requests: Requests, owner: NDArray[np.int64]) -> Iterator[tuple[int, ShownAds]]:
-    """In slices of the shortest interval each arm answers its users' requests; then all arms are told of all of them."""
+    """In slices of the shortest interval, each arm answers its users' requests; then all arms receive the feedback of all."""
     every = min(arm.arm.every for arm in arms.values())
     edges = np.flatnonzero(np.diff(np.floor(requests.time / every), prepend=-1.0, append=np.inf))
     for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):

@@ -1,7 +1,7 @@
-"""The online experiment by one command: all arms of both tests in several worlds, and the report.
+"""The online experiment with one command: all arms of both tests in several worlds, and the report.
 
-Every arm's outcome is written as soon as it is there, so that a repeated command goes on where it was interrupted. Arms run in
-processes of their own: an arm that is updated every few seconds is bound by Python as much as by its kernels.
+Every arm's outcome is written as soon as it exists, so a repeated command continues where it was interrupted. Arms run in separate
+processes: an arm that is updated every few seconds spends as much time in Python as in its kernels.
 """
 
 import multiprocessing
@@ -27,7 +27,7 @@ __all__ = ["ab"]
 
 
 class ArmTask(NamedTuple):
-    """Arms of a test, in one world, that are simulated in one go."""
+    """Arms of a test that are simulated together in one world."""
 
     test: ABTest
     arms: tuple[int, ...]
@@ -38,7 +38,7 @@ class ArmTask(NamedTuple):
 
 
 def ab(out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Sequence[ABTest] = TESTS) -> dict[str, Any]:
-    """Simulate whatever is not done yet; write ab.md, ab.json and report.html; returns what is in ab.json."""
+    """Simulate what is not done yet and write ab.md, ab.json and report.html; returns the content of ab.json."""
     setting.check()
     if seeds < 1 or workers < 1:
         raise InputError(f"seeds is {seeds} and workers is {workers}; both must be at least 1")
@@ -50,7 +50,7 @@ def ab(out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Seq
         for arms in ([tuple(range(len(test.arms)))] if setting.share else [(arm,) for arm in range(len(test.arms))])
     ]
     missing = [task for task in tasks if not all(_done(path, _key(task, setting)) for path in task.paths(out))]
-    # Of each world those that take longest first, so that no process is left waiting for the last one.
+    # In each world the longest first, so that no process waits for a last long one.
     missing.sort(key=lambda task: (task.seed, -max(_effort(task.test.arms[arm]) for arm in task.arms)))
     with bar() as progress:
         bar_task = progress.add_task("online experiment", total=len(tasks), completed=len(tasks) - len(missing), text="")
@@ -72,7 +72,7 @@ def _finished(tasks: Sequence[ArmTask], out: Path, setting: Setting, workers: in
             _simulate(task, out, setting)
             yield task
         return
-    # Fresh processes: JAX has threads, and does not survive a fork.
+    # Spawned processes: JAX has threads and does not survive a fork.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(_simulate, task, out, setting): task for task in tasks}
         try:
@@ -111,5 +111,5 @@ def _key(task: ArmTask, setting: Setting) -> str:
 
 
 def _effort(arm: Arm) -> float:
-    """About how long an arm takes: a network fitted often above all, then whatever is updated often."""
+    """A rough duration of an arm: frequently fitted networks take longest, then frequently updated models."""
     return (1e4 if arm.kind == "dnn-batch" else 1.0) / arm.every

@@ -1,4 +1,4 @@
-"""The pages of the online experiment: `ab.md` and `report.html`, Tables 3 and 4 with the paper's figures beside ours."""
+"""The pages of the online experiment: `ab.md` and `report.html`, with Tables 3 and 4 beside the paper's figures."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from pbodl.training.report.page import charts, page, section, table, tiles, writ
 Line = Mapping[str, Any]
 TABLE_3 = (
     "arm", "impressions", "CTR", "CTR lift (95 %)", "paper", "CTR lift by the truth (95 %)", "CPM lift (95 %)",
-    "share of the best, lift (95 %)", "the best itself (95 %)",
+    "share of the best, lift (95 %)", "value of the best (95 %)",
 )  # fmt: skip
 TABLE_4 = ("arm", "new ads' CTR", "lift (95 %)", "paper", "lift by the truth (95 %)", "share of impressions", "paper's share")
 QUALITY = ("arm", "regret (95 %)", "regret where the best ad is new (95 %)", "calibration", "calibration on new ads")
@@ -32,18 +32,18 @@ CURVES = {
     "new_regret": "regret where the best ad is new",
 }
 WORDS = (
-    "CTR and CPM are what was observed; 'by the truth' takes the true click probabilities of the shown ads, and so leaves out "
-    "the luck of the clicks.",
-    "Share of the best: the expected value of what was shown over that of the best possible ranking; regret is what is missing "
-    "to 1. It takes out how different the arms' users and candidates are, and is the most precise of these figures. "
-    "The best itself: the expected value per impression of the best ranking, which is a matter of the users that an arm was given.",
-    "A new ad is one whose first impression, in the burn-in or by the arm itself, was less than a day ago. In 'regret where the "
-    "best ad is new' the best ad came to the market less than a day ago.",
-    "Calibration: predicted over true CTR of what was shown.",
-    f"Thompson sampling and UCB believe {THOMPSON:g} and {UCB:g} of the spread that the model gives a candidate, unless the arm's "
-    "name says otherwise.",
-    "Intervals: 1,000 resamplings of users. They hold the models' histories fixed, each of which is one of many that might have "
-    "been: see 'World by world'.",
+    "CTR and CPM are observed. Figures 'by the truth' use the true click probabilities of the shown ads, which removes the luck "
+    "of the clicks.",
+    "Share of the best: the expected value of the shown ads divided by that of the best possible ranking; regret is 1 minus that. "
+    "It cancels the differences between the arms' users and candidates, and is the most precise of these figures. "
+    "Value of the best: the expected value per impression of the best ranking, which depends on the arm's users alone.",
+    "An ad is new if its first impression, in the burn-in or by the arm itself, was less than a day ago. In 'regret where the "
+    "best ad is new', the best ad entered the market less than a day ago.",
+    "Calibration: predicted CTR divided by true CTR of the shown ads.",
+    f"Thompson sampling and UCB use {THOMPSON:g} and {UCB:g} of the standard deviation that the model gives a candidate, unless "
+    "the arm's name says otherwise.",
+    "Intervals: 1,000 resamplings of users. They treat each model's history as fixed, although it is one of many possible ones: "
+    "see 'World by world'.",
 )
 
 
@@ -52,7 +52,7 @@ def write_report(out: Path, result: Mapping[str, Any]) -> None:
     facts = result["provenance"]
     criterion = "eCPM" if facts["criterion"] == "ecpm" else "CTR"
     lead = (
-        f"{facts['days']} days after {facts['burn_in']} of burn-in, {facts['requests_per_day']:,} requests a day shared by the "
+        f"{facts['days']} days after {facts['burn_in']} of burn-in, {facts['requests_per_day']:,} requests per day shared by the "
         f"arms of a test, {facts['ads']} ads at a time, ranked by {criterion}; {facts['seeds']} world(s); "
         f"arms learn from {'all' if facts['share'] else 'their own'} traffic."
     )
@@ -64,10 +64,10 @@ def write_report(out: Path, result: Mapping[str, Any]) -> None:
             ("Table 3: CTR lift over " + main["base"], TABLE_3, [_table_3(line) for line in main["arms"]]),
             ("Table 4: new ads' CTR lift over " + main["new_ads_base"], TABLE_4, [_table_4(line) for line in main["arms"]]),
             ("Regret and calibration", QUALITY, [_quality(line) for line in main["arms"]]),
-            ("One against another", PAIRS, [_pair(line) for line in main["comparisons"]]),
+            ("Pairwise comparisons", PAIRS, [_pair(line) for line in main["comparisons"]]),
         ]
     if "ablation" in tests:
-        title = "What explains it: against " + tests["ablation"]["base"]
+        title = "Ablation: compared with " + tests["ablation"]["base"]
         parts.append((title, ABLATION, [_ablation(line) for line in tests["ablation"]["arms"]]))
     seeds = [[line["name"], *_by_seed(line)] for test in tests.values() for line in test["arms"]]
     parts.append(("World by world", WORLDS, seeds))
@@ -77,7 +77,7 @@ def write_report(out: Path, result: Mapping[str, Any]) -> None:
     (out / "ab.md").write_text(text, encoding="utf-8")
     body = tiles(_tiles(tests)) + "".join(section(title, table(columns, rows)) for title, columns, rows in parts)
     body += section("Day by day", "".join(charts(*(_curve(test, figure) for figure in CURVES)) for test in tests.values()))
-    body += section("How to read it", "".join(f'<p class="note">{words}</p>' for words in WORDS))
+    body += section("How to read the tables", "".join(f'<p class="note">{words}</p>' for words in WORDS))
     write_page(out / "report.html", page("The online experiment", lead, body))
 
 

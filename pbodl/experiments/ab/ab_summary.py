@@ -1,4 +1,4 @@
-"""What the arms of a test came to, as plain data: figures, lifts over a base, comparisons, and figures by day."""
+"""The outcomes of a test's arms as plain data: figures, lifts over a base, comparisons, and figures by day."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ DIFFERENCES = ("regret", "new_regret", "new_share")
 
 
 def summary(test: ABTest, outcomes: Sequence[Sequence[ArmOutcome]]) -> dict[str, Any]:
-    """`outcomes` by seed, then by arm."""
+    """The summary of a test; `outcomes` are by seed, then by arm."""
     arms = [resample([world[arm].users for world in outcomes], seed=arm) for arm in range(len(test.arms))]
     lines = []
     for number, arm in enumerate(test.arms):
@@ -54,7 +54,7 @@ def _lifts(arm: Resampled, base: Resampled, names: Sequence[str]) -> dict[str, A
 
 
 def _by_seed(world: Sequence[ArmOutcome], number: int, test: ABTest) -> dict[str, float | None]:
-    """One world's lifts, to see how much they differ from world to world."""
+    """The lifts in one world, which show how much they differ between worlds."""
     own, base, new_base = (world[arm].users.sum(axis=0) for arm in (number, 0, test.new_ads_base))
     lifts = {name: FIGURES[name](own) / FIGURES[name](base) - 1.0 for name in ("ctr", "true_ctr", "value")}
     lifts["new_true_ctr"] = FIGURES["new_true_ctr"](own) / FIGURES["new_true_ctr"](new_base) - 1.0

@@ -1,8 +1,8 @@
 """Settings for the models of the online experiment: `python -m pbodl.experiments.ab.ab_tuning` prints how each did.
 
-All kinds are tuned alike, in worlds that the experiment does not use: a model learns the burn-in log, and then ranks the candidates
-of the next day's requests without learning more. What counts is the share of the best, by the truth. `TRIED` has the changes to the
-settings in use (`lineup.TUNED`) that are tried, one by one.
+All kinds are tuned alike, in worlds that the experiment does not use: a model learns the burn-in log and then ranks the candidates
+of the next day's requests without further learning. The criterion is the true share of the best. `TRIED` lists the changes to the
+current settings (`lineup.TUNED`), which are tried one by one.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pbodl.experiments.ab.arm import CRITERIA, ArmAtWork, burn_in
 from pbodl.experiments.ab.lineup import Arm
 
 SEEDS = (1000, 1001, 1002)
-REQUESTS = 2000  # that a model is judged by
+REQUESTS = 2000  # on which a model is evaluated
 NEVER = 1e9  # seconds
 
 _NETWORK: tuple[dict[str, Any], ...] = (
@@ -46,7 +46,7 @@ TRIED: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 def share_of_best(arm: Arm, world: AdWorld, features: AdFeatures, days: int) -> float:
-    """What the arm's choices on the day after the burn-in are worth, of the best possible."""
+    """The value of the arm's choices on the day after the burn-in, as a share of the best possible."""
     at_work = ArmAtWork(arm, world, features, burn_in(world, features, days), CRITERIA[0])
     if isinstance(at_work.model, BatchModel):
         at_work.model.fit()
@@ -57,11 +57,11 @@ def share_of_best(arm: Arm, world: AdWorld, features: AdFeatures, days: int) -> 
 
 
 def main() -> None:
-    """Try the settings of every kind; one line of JSON for each."""
+    """Try the settings of every kind and print a line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests-per-day", type=int, default=40_000)
     parser.add_argument("--ads", type=int, default=300)
-    parser.add_argument("--days", type=int, default=3, help="of burn-in")
+    parser.add_argument("--days", type=int, default=3, help="days of burn-in")
     parser.add_argument("--kinds", nargs="*", choices=list(TRIED), default=list(TRIED))
     options = parser.parse_args()
     worlds = [AdWorld(seed, options.days + 1, options.requests_per_day, options.ads) for seed in SEEDS]

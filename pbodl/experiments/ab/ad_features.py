@@ -1,4 +1,4 @@
-"""What the models see of a request and an ad: feature keys, gathered from tables that are hashed once."""
+"""The features of requests and ads: keys, gathered from tables that are hashed once."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,17 +34,17 @@ class AdFeatures:
         self._context = {name: _hashed({name: np.arange(size)})[:, 0] for name, size in CONTEXT_FIELDS.items()}
 
     def of_requests(self, requests: Requests) -> Keys:
-        """[requests, WIDTH], the ads' places still empty."""
+        """Keys [requests, WIDTH], with the columns of the ads still empty."""
         keys = np.zeros((len(requests), WIDTH), np.uint64)
         keys[:, : len(USER_FIELDS)] = self.user[requests.user]
         hour = (requests.time / HOUR).astype(np.int64) % HOURS
         values: tuple[NDArray, ...] = (requests.site, requests.position, requests.connection, hour)
-        for place, (table, value) in enumerate(zip(self._context.values(), values, strict=True), WIDTH - len(values)):
-            keys[:, place] = table[value]
+        for column, (table, value) in enumerate(zip(self._context.values(), values, strict=True), WIDTH - len(values)):
+            keys[:, column] = table[value]
         return keys
 
     def with_ads(self, keys: Keys, ads: NDArray[np.int32]) -> Keys:
-        """The same rows with these ads in them. MODIFIES: keys."""
+        """The same rows with these ads filled in. MODIFIES: keys."""
         keys[:, len(USER_FIELDS) : len(USER_FIELDS) + len(AD_FIELDS)] = self.ad[ads]
         return keys
 

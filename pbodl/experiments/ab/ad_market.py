@@ -1,11 +1,11 @@
-"""The ads of the online experiment: who is on the market when, for whom, at what price, and how good it is.
+"""The ads of the online experiment: their time on the market, targeting, price and quality.
 
-A slot holds one ad at a time. Each day `REPLACED` of the slots pass to a new ad, at moments spread over the day. A new ad is
-mostly a new creative of a running campaign, sometimes of a new campaign, so that campaign, advertiser, industry and material tell
-something of it before its first impression; the rest, its own quality and taste, shows in its clicks alone.
+A slot holds one ad at a time. Each day a share `REPLACED` of the slots gets a new ad, at moments spread over the day. A new ad is
+mostly a new creative of a running campaign, sometimes of a new campaign. So campaign, advertiser, industry and material predict
+something about it before its first impression; its own quality and taste show only in its clicks.
 
-Letters: an ad's effects are one linear number, which drifts, and factors: PAIR that meet the user's, PAIR that meet the context's,
-TRIPLE that meet the products of both.
+Letters: an ad's effects are one linear number, which drifts, and factors: PAIR interact with the user's, PAIR with the context's,
+and TRIPLE with the products of both.
 """
 
 from typing import NamedTuple
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from pbodl.data.synthetic.world import rng, zipf
 
 DAY, HOUR = 86400.0, 3600.0
-REPLACED = 0.15  # of the slots, each day
-SAME_CAMPAIGN, SAME_ADVERTISER = 0.7, 0.2  # of new ads; the others come from anywhere
+REPLACED = 0.15  # share of the slots per day
+SAME_CAMPAIGN, SAME_ADVERTISER = 0.7, 0.2  # shares of the new ads; the others come from any advertiser
 INDUSTRIES, MATERIALS = 12, 8
 AGES, GENDERS, REGIONS = 8, 2, 30
 PAIR, TRIPLE = 4, 2
 FACTORS = 2 * PAIR + TRIPLE
 
-# Shares of the variance of an ad's quality, and of its factors, by where they come from.
+# Shares of the variance of an ad's quality, and of its factors, by source.
 QUALITY = {"industry": 0.10, "advertiser": 0.15, "campaign": 0.20, "material": 0.10, "ad": 0.30}
-DRIFT = {"ad": (0.10, 48.0), "industry": (0.05, 12.0)}  # share, and the hours after which e⁻¹ of a deviation is left
+DRIFT = {"ad": (0.10, 48.0), "industry": (0.05, 12.0)}  # share, and hours after which e⁻¹ of a deviation remains
 TASTE = {"industry": 0.35, "advertiser": 0.20, "campaign": 0.20, "ad": 0.25}
 BID_SPREAD = {"campaign": 0.2, "ad": 0.15}  # standard deviations of the logarithm
 
@@ -34,13 +34,13 @@ Floats = NDArray[np.float32]
 
 
 class Ads(NamedTuple):
-    """All ads that ever are, by number, [ads]; targeting is a bit per age, gender and region."""
+    """All ads of the world by number, [ads]; targeting has a bit per age, gender and region."""
 
     campaign: Ints
     advertiser: Ints
     industry: Ints
     material: Ints
-    start: NDArray[np.float64]  # when it comes to the market; those of the first day have minus infinity
+    start: NDArray[np.float64]  # entry into the market; minus infinity for the initial ads
     bid: Floats
     ages: Ints
     genders: Ints
@@ -50,14 +50,14 @@ class Ads(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Who holds a slot, [slots, successive ads], and until when."""
+    """The ads that hold each slot, [slots, successive ads], and the ends of their times."""
 
     ad: Ints
     until: NDArray[np.float64]
 
 
 class Lineage(NamedTuple):
-    """Whose an ad is, as the market is drawn up."""
+    """The slot, start and campaign of each ad, and the advertiser of each campaign."""
 
     slot: Ints
     start: NDArray[np.float64]
@@ -66,17 +66,17 @@ class Lineage(NamedTuple):
 
 
 def make_market(seed: int, days: int, slots: int) -> tuple[Ads, Slots]:
-    """The ads and slots of a world that lasts so many days."""
+    """The ads and slots of a world of `days` days."""
     lineage = _lineage(seed, days, slots)
     ads = _ads(seed, days, lineage)
     order = np.lexsort((lineage.start, lineage.slot))
     held = np.bincount(lineage.slot, minlength=slots)
-    place = np.arange(len(order)) - np.repeat(np.cumsum(held) - held, held)
+    turn = np.arange(len(order)) - np.repeat(np.cumsum(held) - held, held)
     ad = np.zeros((slots, int(held.max())), np.int32)
     until = np.full(ad.shape, np.inf)
-    ad[lineage.slot[order], place] = order
-    later = place > 0
-    until[lineage.slot[order][later], place[later] - 1] = lineage.start[order][later]
+    ad[lineage.slot[order], turn] = order
+    later = turn > 0
+    until[lineage.slot[order][later], turn[later] - 1] = lineage.start[order][later]
     return ads, Slots(ad, until)
 
 
@@ -137,7 +137,7 @@ def _ads(seed: int, days: int, lineage: Lineage) -> Ads:
 
 
 def _drift(draws: np.random.Generator, size: int, hours: int, memory: float) -> NDArray[np.float64]:
-    """Stationary AR(1) by the hour, of variance 1: [size, hours]."""
+    """Hourly stationary AR(1) processes of variance 1: [size, hours]."""
     kept = np.exp(-1.0 / memory)
     noise = draws.standard_normal((hours, size))
     values = np.empty((hours, size))
@@ -148,7 +148,7 @@ def _drift(draws: np.random.Generator, size: int, hours: int, memory: float) -> 
 
 
 def _targeting(draws: np.random.Generator, campaign: Ints, campaigns: int) -> tuple[Ints, Ints, Ints]:
-    """Bits of ages (a range of them), genders and regions, by campaign. Somewhat over half of all ads fit a user."""
+    """Bits of ages (a range), genders and regions, by campaign. Slightly over half of all ads fit a user."""
     low = np.maximum(0, draws.integers(-3, AGES - 4, campaigns))
     high = np.minimum(AGES, low + draws.integers(5, AGES + 1, campaigns))
     ages = (1 << high) - (1 << low)

@@ -4,11 +4,11 @@ The log-odds that user u clicks ad a in context c at time t are
 
     η = b + s₁ u₀ + s₂ c₀ + s₃ a₀(t) + s₄ Σ_k u_k a_k + s₅ Σ_k c_k a'_k + s₆ Σ_k u"_k c"_k a"_k
 
-A user's effects come from age, gender, interest, region and device, which a model may see, and from the person, which it may
-not; a context's from site, position, connection and hour. The six parts are standardised on a sample of the world's own requests
-and candidates, and s are `SPREADS`; b is solved for, so that an ad drawn at random has the CTR `CTR`: every seed is as hard.
+A user's effects come from age, gender, interest, region and device, which a model sees, and from the person, which it does not;
+a context's effects come from site, position, connection and hour. The six parts are standardised on a sample of its requests
+and candidates, and s are `SPREADS`; b is chosen so that a random ad has the CTR `CTR`. So every seed is equally hard.
 
-Truth is known for all candidates of a request, so the best possible ranking is known too.
+The truth is known for all candidates of a request, and with it the best possible ranking.
 """
 
 from typing import Any, NamedTuple
@@ -23,14 +23,14 @@ from pbodl.errors import InputError
 from pbodl.experiments.ab.ad_market import AGES, DAY, GENDERS, HOUR, PAIR, REGIONS, TRIPLE, make_market
 from pbodl.mixing import mix
 
-CTR = 0.04  # of an ad drawn at random from those that fit the user
+CTR = 0.04  # of a random ad among those that fit the user
 SPREADS = (0.35, 0.40, 0.50, 0.80, 0.40, 0.40)  # standard deviations of the parts of the log-odds
-PACED = 0.5  # of the requests that it fits, an ad takes part in: budgets must last the day
+PACED = 0.5  # share of its matching requests that an ad takes part in: budgets must last the day
 INTERESTS, DEVICES = 24, 6
 SITES, POSITIONS, CONNECTIONS, HOURS = 20, 4, 3, 24
 WIDTH = 1 + PAIR + TRIPLE  # a user's or a context's effects: linear, pair factors, triple factors
-PEAK = 0.83  # of the day: the evening
-SAMPLE = 2000  # requests that the parts are standardised on
+PEAK = 0.83  # share of the day: the evening
+SAMPLE = 2000  # requests for standardising the parts
 
 # Shares of the variance of a user's effects, and of a context's.
 USER = {"age": 0.20, "gender": 0.15, "interest": 0.30, "region": 0.10, "device": 0.05, "person": 0.20}
@@ -43,7 +43,7 @@ Floats = NDArray[np.float32]
 
 
 class Users(NamedTuple):
-    """[users]; how often one comes is drawn once for all."""
+    """[users]; the activity of each is drawn once."""
 
     age: Ints
     gender: Ints
@@ -55,7 +55,7 @@ class Users(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """Requests in order of time, and the luck that decides what follows from them, whatever the arm."""
+    """Requests in order of time, with the luck that decides their outcomes for every arm."""
 
     time: NDArray[np.float64]  # seconds since the first midnight
     user: Ints
@@ -64,8 +64,8 @@ class Requests(NamedTuple):
     connection: Ints
     luck: NDArray[np.float64]  # a click if it is below the probability
     patience: NDArray[np.float64]  # the quantile of the click's delay
-    pick: NDArray[np.float64]  # which candidate is drawn, if one is to be drawn
-    pacing: NDArray[np.uint64]  # which ads hold back from it
+    pick: NDArray[np.float64]  # selects the candidate where one is drawn at random
+    pacing: NDArray[np.uint64]  # decides which ads skip the request
 
     def __len__(self) -> int:
         return len(self.time)
@@ -76,7 +76,7 @@ class Requests(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The ads that fit each request, one after the other: request i owns the places indptr[i] to indptr[i + 1]."""
+    """The ads that fit each request, concatenated: request i has the entries indptr[i] to indptr[i + 1]."""
 
     indptr: NDArray[np.int64]
     ad: Ints
@@ -84,7 +84,7 @@ class Candidates(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What the kernel needs of the world."""
+    """The arrays of the world that the kernel needs."""
 
     user: Floats  # [users, WIDTH]
     site: Floats
@@ -99,7 +99,7 @@ class Truth(NamedTuple):
 
 @jit
 def parts_of(truth, user, context, ad, hour, parts):
-    """The six parts of one pair's log-odds, not to scale. MODIFIES: parts."""
+    """The six parts of one pair's log-odds, unscaled. MODIFIES: parts."""
     u, a = truth.user[user], truth.factors[ad]
     parts[0], parts[1], parts[2] = u[0], context[0], truth.quality[ad, hour]
     parts[3] = parts[4] = parts[5] = 0.0
@@ -119,7 +119,7 @@ def context_of(truth, site, position, connection, hour, context):
 
 @jit
 def find_candidates(requests, users, ads, slots, truth, parts, indptr, found, odds):
-    """All ads that fit, and their log-odds; with room in `parts`, its rows too. MODIFIES: parts, indptr, found, odds."""
+    """All ads that fit, and their log-odds; fills `parts` too, if it has rows. MODIFIES: parts, indptr, found, odds."""
     context, own = np.empty(WIDTH, np.float32), np.empty(6)
     at = np.zeros(slots.ad.shape[0], np.int64)
     n = 0
@@ -148,7 +148,7 @@ def find_candidates(requests, users, ads, slots, truth, parts, indptr, found, od
 
 
 class AdWorld:
-    """A world of its seed, with `slots` ads on the market at a time, and twice as many requests a day as users."""
+    """The world of a seed, with `slots` ads on the market at a time, and twice as many requests per day as users."""
 
     def __init__(self, seed: int, days: int, requests_per_day: int, slots: int) -> None:
         for name, value, least in (("days", days, 1), ("requests_per_day", requests_per_day, 100), ("slots", slots, 10)):
@@ -169,7 +169,7 @@ class AdWorld:
         draws = rng(self.seed, f"ab requests {day}")
         n = self.requests_per_day
         grid = np.linspace(0.0, 1.0, 1441)
-        # The integral of 1 + ½ cos 2π(x - peak), which is 1 over the day.
+        # The integral of 1 + ½ cos 2π(x - peak), which is 1 over a day.
         share = grid + (np.sin(2 * np.pi * (grid - PEAK)) + np.sin(2 * np.pi * PEAK)) / (4 * np.pi)
         time = (day + np.sort(np.interp(draws.random(n), share, grid))) * DAY
         user = np.searchsorted(self.users.activity, draws.random(n)).astype(np.int32)

@@ -1,15 +1,15 @@
-"""One arm at work: it ranks candidates with its model as last published, and learns what comes back, when it comes back.
+"""One arm at work: it ranks candidates with its last published model, and learns the feedback when it arrives.
 
-A click comes after a delay, and whether there was one is known when the window has passed: only then does an impression exist for a
-learner. (Handing on clicks at once and non-clicks after the window would show a learner nothing but clicks in the first minutes of
-every new ad and every hour, and nothing but non-clicks in the last.)
+A click arrives after a delay, and an outcome is known when the window has passed: only then does a learner get the impression.
+(Passing clicks on at once and non-clicks after the window would show a learner only clicks in the first minutes of every new ad and
+every hour, and only non-clicks in the last.)
 
-A model is brought up to date at the multiples of its interval, with all that came back until then. Between two such moments nothing
-changes, so all requests between them are scored in one go.
+A model is updated at the multiples of its interval, with all feedback up to then. Nothing changes between two such moments, so all
+requests between them are scored together.
 
 Exploration uses the variance that a candidate has beyond the request's least uncertain one: what all candidates share (the user,
 the context, the layers above) cannot change their order. With s² that excess, times the square of the arm's `spread`, m the latent
-mean and v the rest of the variance,
+mean and v the remaining variance,
     Thompson: Φ((m + s ε)/√(1+v)), ε ~ N(0, 1) drawn for each candidate        UCB: Φ((m + s)/√(1+v))
 """
 
@@ -29,20 +29,20 @@ from pbodl.experiments.ab.lineup import PASSES, Arm
 from pbodl.kernels.network import click_probability
 from pbodl.models.contract import Prediction
 
-DELAY, WINDOW = 120.0, 600.0  # seconds: mean delay of a click, and how long one is waited for
+DELAY, WINDOW = 120.0, 600.0  # seconds: mean delay of a click, and the time to wait for one
 CHUNK = 2048  # requests whose candidates are held at a time
 CRITERIA = ("ecpm", "ctr")
 
 
 class Feedback(NamedTuple):
-    """Impressions as a learner sees them, by place."""
+    """Impressions as a learner sees them."""
 
     keys: Keys  # [n, WIDTH]
     click: NDArray[np.float32]
     arrival: NDArray[np.float64]
 
-    def rows(self, places: NDArray[np.int64] | slice) -> "Feedback":
-        return Feedback(self.keys[places], self.click[places], self.arrival[places])
+    def rows(self, which: NDArray[np.int64] | slice) -> "Feedback":
+        return Feedback(self.keys[which], self.click[which], self.arrival[which])
 
 
 class ShownAds(NamedTuple):
@@ -54,15 +54,15 @@ class ShownAds(NamedTuple):
     probability: NDArray[np.float64]
     predicted: NDArray[np.float64]
     best_ad: NDArray[np.int32]
-    value: NDArray[np.float64]  # expected, of the criterion that is ranked by
+    value: NDArray[np.float64]  # expected value by the ranking criterion
     best: NDArray[np.float64]
     new: NDArray[np.bool_]  # the shown ad's first impression was less than a day ago
     feedback: Feedback
 
 
 @jit
-def best_places(indptr, values, best):
-    """The place of each request's largest value, of equal ones the first. MODIFIES: best."""
+def best_indices(indptr, values, best):
+    """The index of each request's largest value, the first among equals. MODIFIES: best."""
     for i in range(len(best)):
         top = indptr[i]
         for j in range(indptr[i] + 1, indptr[i + 1]):
@@ -72,13 +72,13 @@ def best_places(indptr, values, best):
 
 
 def labels(requests: Requests, clicked: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """What the join says when the window has passed: a click that comes later is not known to any learner."""
+    """The labels when the window has passed: no learner knows of a later click."""
     delay = -DELAY * np.log1p(-requests.patience)
     return (clicked & (delay <= WINDOW)).astype(np.float32)
 
 
 def scores(predicted: Prediction, indptr: NDArray[np.int64], arm: Arm, draws: np.random.Generator) -> NDArray[np.float64]:
-    """The CTR to rank by."""
+    """The CTRs to rank by."""
     if arm.policy == "greedy":
         return predicted.ctr
     shared = np.repeat(np.minimum.reduceat(predicted.variance, indptr[:-1]), np.diff(indptr))
@@ -90,14 +90,14 @@ def scores(predicted: Prediction, indptr: NDArray[np.int64], arm: Arm, draws: np
 
 
 class ImpressionLog(NamedTuple):
-    """What the logging policy left: feedback in order of arrival, and when each ad was first shown (infinity: never)."""
+    """The log of the burn-in: feedback in order of arrival, and the time when each ad was first shown (infinity: never)."""
 
     feedback: Feedback
     first_shown: NDArray[np.float64]
 
 
 def burn_in(world: AdWorld, features: AdFeatures, days: int) -> ImpressionLog:
-    """The first days, on which every request is given one of its candidates at random; what came back by their end."""
+    """The first days, on which every request gets a random candidate; the feedback up to their end."""
     parts: list[Feedback] = []
     first = np.full(len(world.ads.bid), np.inf)
     for day in range(days):
@@ -105,9 +105,9 @@ def burn_in(world: AdWorld, features: AdFeatures, days: int) -> ImpressionLog:
         for start in range(0, len(requests), CHUNK):
             part, candidates = with_candidates(world, requests.part(slice(start, start + CHUNK)))
             counts = np.diff(candidates.indptr)
-            place = candidates.indptr[:-1] + (part.pick * counts).astype(np.int64)
-            ads = candidates.ad[place]
-            clicked = part.luck < candidates.probability[place]
+            index = candidates.indptr[:-1] + (part.pick * counts).astype(np.int64)
+            ads = candidates.ad[index]
+            clicked = part.luck < candidates.probability[index]
             keys = features.with_ads(features.of_requests(part), ads)
             parts.append(Feedback(keys, labels(part, clicked), part.time + WINDOW))
             np.minimum.at(first, ads, part.time)
@@ -116,7 +116,7 @@ def burn_in(world: AdWorld, features: AdFeatures, days: int) -> ImpressionLog:
 
 
 def with_candidates(world: AdWorld, requests: Requests) -> tuple[Requests, Candidates]:
-    """Requests that some ad fits, and the ads that fit."""
+    """The requests that some ad fits, and the fitting ads."""
     candidates = world.candidates(requests)
     counts = np.diff(candidates.indptr)
     if counts.all():
@@ -141,17 +141,17 @@ class ArmAtWork:
             self.model.learn(past._replace(weights=past.weights / np.float32(passes)))
 
     def receive(self, feedback: Feedback) -> None:
-        """Impressions, in order of time, that the model may learn from once their outcome has arrived."""
+        """Take impressions in order of time; the model learns them once their outcome has arrived."""
         stop = self._received + len(feedback.click)
         if stop > len(self._inbox.click):
             size = 2 * stop
             self._inbox = Feedback(*(np.resize(column, (size, *column.shape[1:])) for column in self._inbox))
-        place = slice(self._received, stop)
-        self._inbox.keys[place], self._inbox.click[place], self._inbox.arrival[place] = feedback
+        added = slice(self._received, stop)
+        self._inbox.keys[added], self._inbox.click[added], self._inbox.arrival[added] = feedback
         self._received = stop
 
     def catch_up(self, now: float) -> None:
-        """Publish the model that knows all that arrived up to `now`."""
+        """Publish the model with all feedback that arrived up to `now`."""
         if now <= self.updated:
             return
         self.updated = now
@@ -163,9 +163,9 @@ class ArmAtWork:
             self.model.fit()
 
     def serve(self, requests: Requests) -> Iterator[ShownAds]:
-        """Answer requests in order of time, with the model as it was last published before each.
+        """Answer requests in order of time, each with the last model published before it.
 
-        What is yielded goes back to `receive`, of this arm or of all, before the next is asked for.
+        The caller passes each yielded result to `receive`, of this arm or of all, before it asks for the next.
         """
         requests, candidates = with_candidates(self.world, requests)
         keys = self.features.of_requests(requests)
@@ -185,13 +185,13 @@ class ArmAtWork:
         predicted = self.model.predict(batch_of(rows))
         worth = self.world.ads.bid[ads].astype(np.float64) if self.criterion == "ecpm" else np.ones(len(ads))
         values = worth * candidates.probability
-        place, best = np.empty(len(requests), np.int64), np.empty(len(requests), np.int64)
-        best_places(indptr, worth * scores(predicted, indptr, self.arm, self._draws), place)
-        best_places(indptr, values, best)
-        chosen = ads[place]
-        p = candidates.probability[place]
+        shown, best = np.empty(len(requests), np.int64), np.empty(len(requests), np.int64)
+        best_indices(indptr, worth * scores(predicted, indptr, self.arm, self._draws), shown)
+        best_indices(indptr, values, best)
+        chosen = ads[shown]
+        p = candidates.probability[shown]
         clicked = requests.luck < p
         np.minimum.at(self.first_shown, chosen, requests.time)
-        feedback = Feedback(rows[place], labels(requests, clicked), requests.time + WINDOW)
+        feedback = Feedback(rows[shown], labels(requests, clicked), requests.time + WINDOW)
         new = requests.time - self.first_shown[chosen] < DAY
-        return ShownAds(requests, chosen, clicked, p, predicted.ctr[place], ads[best], values[place], values[best], new, feedback)
+        return ShownAds(requests, chosen, clicked, p, predicted.ctr[shown], ads[best], values[shown], values[best], new, feedback)

@@ -1,7 +1,7 @@
-"""The figures of an arm: sums over impressions by user and by day, and from them ratios, lifts and their intervals.
+"""The figures of an arm: sums over impressions by user and by day, and the ratios, lifts and intervals computed from them.
 
-Users differ, and a user's impressions are not independent: intervals come from resampling users, each with a Poisson(1) weight. The
-users of several seeds are different users; their sums stand below each other.
+A user's impressions are not independent, so the intervals come from resampling users, each with a Poisson(1) weight. The users of
+different seeds are different users; their sums are concatenated.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ Figure = Callable[[Sums], NDArray[np.float64]]
 
 
 def contributions(shown: ShownAds, world: AdWorld) -> Sums:
-    """What each impression adds, [n, len(COLUMNS)]."""
+    """The contribution of each impression to the sums, [n, len(COLUMNS)]."""
     bid = world.ads.bid[shown.ad]
     best_is_new = shown.requests.time - world.ads.start[shown.best_ad] < DAY
     one = np.ones(len(bid))
@@ -53,22 +53,22 @@ def _lost(got: str, best: str) -> Figure:
 
 FIGURES: dict[str, Figure] = {
     "ctr": _ratio("clicks", "impressions"),
-    "true_ctr": _ratio("chances", "impressions"),  # by the truth: without the luck of the clicks
+    "true_ctr": _ratio("chances", "impressions"),  # from the true probabilities, without the luck of the clicks
     "cpm": _ratio("revenue", "impressions"),
-    "value": _ratio("value", "best"),  # of the best possible
+    "value": _ratio("value", "best"),  # as a share of the best possible
     "regret": _lost("value", "best"),
-    "best": _ratio("best", "impressions"),  # what the arm's users had to offer
+    "best": _ratio("best", "impressions"),  # depends on the arm's users alone
     "calibration": _ratio("predicted", "chances"),
     "new_ctr": _ratio("new_clicks", "new"),
     "new_true_ctr": _ratio("new_chances", "new"),
     "new_share": _ratio("new", "impressions"),
     "new_calibration": _ratio("new_predicted", "new_chances"),
-    "new_regret": _lost("value_best_new", "best_new"),  # where the best ad came to the market less than a day ago
+    "new_regret": _lost("value_best_new", "best_new"),  # where the best ad entered the market less than a day ago
 }
 
 
 class Estimate(NamedTuple):
-    """A figure, and the middle 95 % of it under resampling of users."""
+    """A figure with its 95 % interval under resampling of users."""
 
     value: float
     low: float
@@ -76,7 +76,7 @@ class Estimate(NamedTuple):
 
 
 class Resampled(NamedTuple):
-    """An arm's sums over all users, and over each replicate's."""
+    """An arm's sums over all users, and over the users of each replicate."""
 
     total: Sums
     replicates: Sums  # [REPLICATES, len(COLUMNS)]
@@ -86,7 +86,7 @@ class Resampled(NamedTuple):
         return _estimate(float(figure(self.total)), figure(self.replicates))
 
     def lift(self, name: str, base: "Resampled") -> Estimate:
-        """How much higher than the base's, as a share of it."""
+        """The relative difference to the base."""
         figure = FIGURES[name]
         with np.errstate(divide="ignore", invalid="ignore"):  # a replicate of few users may have no click
             drawn = figure(self.replicates) / figure(base.replicates) - 1.0
@@ -98,7 +98,7 @@ class Resampled(NamedTuple):
 
 
 def resample(users: Sequence[Sums], seed: int) -> Resampled:
-    """Resample the users of an arm, given by seed of the world; arms that share no user must be given different seeds."""
+    """Resample an arm's users, given by seed of the world; arms without common users need different seeds."""
     rng = np.random.default_rng(seed)
     rows = np.concatenate(users)
     replicates = [rng.poisson(1.0, (AT_A_TIME, len(rows))) @ rows for _ in range(REPLICATES // AT_A_TIME)]

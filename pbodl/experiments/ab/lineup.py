@@ -1,14 +1,14 @@
-"""Who takes part in the online experiment: models, how often they are brought up to date, and how they choose.
+"""The arms of the online experiment: their models, update intervals and policies.
 
-Two tests, each over all users. The first has the arms of the paper's Tables 3 and 4, ours, and an A/A pair; the second takes one
-model apart. The settings of all models were chosen in other worlds, by `python -m pbodl.experiments.ab.ab_tuning`.
+There are two tests, each over all users. The first has the arms of the paper's Tables 3 and 4, ours, and an A/A pair; the second is
+an ablation of one model. `python -m pbodl.experiments.ab.ab_tuning` chose the settings of all models in other worlds.
 """
 
 from typing import Any, NamedTuple
 
 import msgspec
 
-import pbodl.baselines  # noqa: F401, its models join Model.kinds
+import pbodl.baselines  # noqa: F401, registers its models in Model.kinds
 from pbodl.experiments.ab.ad_features import SCHEMA
 from pbodl.models.contract import Model
 
@@ -18,7 +18,7 @@ _DEEP: dict[str, Any] = {
     "dim": 16, "hidden": (32,), "initial_spread": 0.1, "adapt_prior": False,
     "prior": {"linear": 0.015, "embedding": 0.2, "dense": 0.05},
 }  # fmt: skip
-# What tuning found, by kind.
+# The tuned settings by kind.
 TUNED: dict[str, dict[str, Any]] = {
     "fm-batch": {"learning_rate": 0.05, "l2": 0.004, "dim": 16, "max_epochs": 15},
     "dnn-batch": {
@@ -28,19 +28,19 @@ TUNED: dict[str, dict[str, Any]] = {
     "ffm-mlp": _DEEP,
     "ftrl": {"alpha": 0.1, "l2": 0.0, "beta": 1.0, "l1": 0.0},
 }  # fmt: skip
-# How often a kind goes over the burn-in log; each pass counts a row for 1/passes. Batch models see to their epochs themselves.
+# Passes of a kind over the burn-in log, in which each row has the weight 1/passes. Batch models choose their epochs themselves.
 PASSES = {"fm-mlp": 4, "ffm-mlp": 4}
-THOMPSON, UCB = 0.1, 0.4  # of a few values tried in the worlds of `ab_tuning`, least regret where the best ad was new
+THOMPSON, UCB = 0.1, 0.4  # the values with the least regret on new best ads, of a few tried in the worlds of `ab_tuning`
 
 
 class Arm(NamedTuple):
-    """An arm: what is changed of its kind's tuned settings, the time between two updates, and the policy."""
+    """An arm: its changes to the tuned settings of its kind, the seconds between two updates, and the policy."""
 
     name: str
     kind: str
     every: float
     policy: str = "greedy"
-    spread: float = 1.0  # of the spread that the model gives a candidate, the part that exploring believes
+    spread: float = 1.0  # share of the model's standard deviation that exploration uses
     changes: tuple[tuple[str, Any], ...] = ()
     published: tuple[float | None, float | None, float | None] = (None, None, None)  # Table 3's lift, Table 4's lift and share
 
@@ -53,7 +53,7 @@ class Arm(NamedTuple):
 
 
 class ABTest(NamedTuple):
-    """Arms that share the users; each is compared with the first, and on new ads with `new_ads_base`."""
+    """Arms that share the users; each is compared with the first one, and on new ads with `new_ads_base`."""
 
     name: str
     arms: tuple[Arm, ...]

@@ -1,4 +1,4 @@
-"""Who takes part in Table 1, how each is set up, and what the paper says of it."""
+"""The models of Table 1, their settings, and the paper's figures."""
 
 from typing import Any, NamedTuple
 
@@ -16,17 +16,17 @@ class Table1Entry(NamedTuple):
 
     name: str
     kind: str
-    model: dict[str, Any]  # the [model] table besides the kind
+    model: dict[str, Any]  # the [model] table without the kind
     tuned: tuple[str, ...] | None  # keys that may be tuned; None: all that the kind has
     published: tuple[float, float] | None  # AUC and log loss in the paper
 
     @property
     def label(self) -> str:
-        """A name for files."""
+        """The name in file names."""
         return self.name.lower().replace(" ", "-").replace("(", "").replace(")", "")
 
 
-# As published: what the paper fixes (priors, no linear term) stays; only what it leaves open is tuned.
+# As published: settings that the paper fixes (priors, no linear term) stay; only what it leaves open is tuned.
 LEFT_OPEN = ("model.dim", "training.half_life")
 TABLE_1 = (
     Table1Entry("AdPredictor", "adpredictor", {}, None, (0.7375, 0.4019)),

@@ -1,6 +1,6 @@
 """The paper's protocol: train on all days but the last ones in one pass in time order, then test with the model frozen.
 
-Beside it the progressive figures, predict-then-learn over the whole stream, test days included.
+It also keeps the progressive figures: predict, then learn, over the whole stream, test days included.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ DAY = 86400.0
 
 
 class SplitLog(NamedTuple):
-    """A log, and where its test days begin."""
+    """A log, and the start of its test days."""
 
     paths: tuple[str, ...]
     rows: int
@@ -40,16 +40,16 @@ class SplitLog(NamedTuple):
 
 
 class ModelOutcome(NamedTuple):
-    """What one model came to."""
+    """The outcome of one model."""
 
     facts: dict[str, Any]  # plain data, for JSON
     arrays: dict[str, NDArray]  # predictions and clicks of the test days
 
 
 def survey(paths: Sequence[str], schema: Schema, test_days: int, progress: Callable[[int], None] = lambda rows: None) -> SplitLog:
-    """Read the log's times once, to know its days and how many rows are for training."""
+    """Read the log's times once, to find its days and the number of training rows."""
     if schema.time is None:
-        raise InputError("the experiment goes by days; name the schema's time column with time = '...'")
+        raise InputError("the experiment splits the log by days; name the schema's time column with time = '...'")
     narrow = msgspec.structs.replace(schema, fields=(Field("day", derive="hour_of_day"),), weight=None)
     counts: dict[float, int] = {}
     rows = 0
@@ -126,14 +126,14 @@ def first_batches(config: Config, log: SplitLog, rows: int) -> list[Batch]:
 
 
 def copy_of(model: Model) -> Model:
-    """A model with the same state that goes its own way."""
+    """An independent model with the same state."""
     copy = type(model).from_spec(model.schema, model.spec)
     copy.load_state(model.state())
     return copy
 
 
 def _split(batch: Batch, test_start: float) -> list[tuple[Batch, bool]]:
-    """The batch before and after the test days begin; logs are in time order but for stragglers, which stay where they stand."""
+    """The batch, split where the test days begin; logs are in time order except for stragglers, which keep their positions."""
     testing = batch.times >= test_start
     if testing.all() or not testing.any():
         return [(batch, bool(testing.all()))]

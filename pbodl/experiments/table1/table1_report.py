@@ -1,4 +1,4 @@
-"""The pages of an experiment: a Markdown table, and `report.html` with the curves of all models in one picture."""
+"""The pages of the experiment: a Markdown table, and `report.html` with the curves of all models."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from pbodl.training.display import number
 from pbodl.training.report.chart_data import Series, line_chart
 from pbodl.training.report.page import charts, page, section, table, tiles, write_page
 
-REFERENCES = ("AdPredictor", "MatchBox")  # that the tables compare with: the best linear rival, and the best
+REFERENCES = ("AdPredictor", "MatchBox")  # models to compare with: the best linear rival, and the best rival
 COLUMNS = (
     "model", "AUC", "log loss", "paper: AUC", "paper: log loss", "progressive AUC", "progressive log loss", "new ads: AUC",
     "new ads: log loss", *(f"{figure} over {reference} (95 %)" for reference in REFERENCES for figure in ("AUC", "log loss")),
@@ -22,8 +22,8 @@ def write_table1(out: Path, result: Mapping[str, Any], config: Config) -> None:
     rows = [_row(model) for model in result["models"]]
     facts = result["provenance"]
     lead = (
-        f"{facts['train_rows']:,} rows to train on in one pass, {facts['rows'] - facts['train_rows']:,} to test on, the model "
-        f"frozen ({facts['test_days']} day(s)); {facts['seeds']} seed(s); {facts['trials']} settings tried for each on the first "
+        f"{facts['train_rows']:,} training rows in one pass, {facts['rows'] - facts['train_rows']:,} test rows, model frozen "
+        f"({facts['test_days']} day(s)); {facts['seeds']} seed(s); {facts['trials']} settings tried per model on the first "
         f"{min(facts['tune_rows'], facts['train_rows']):,} training rows."
     )
     chosen = [(model["name"], _settings(model["chosen"])) for model in result["models"]]

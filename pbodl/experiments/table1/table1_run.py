@@ -1,7 +1,7 @@
-"""Table 1 of the paper by one command: online models on the same log, tuned alike, tested on the last day.
+"""Table 1 of the paper with one command: online models on the same log, tuned alike, tested on the last day.
 
-The result is a folder. Every model's outcome is written as soon as it is there, so that a repeated command goes on where it was
-interrupted. A model's outcome is used again only if it was made from the same log with the same settings.
+The result is a folder. Every model's outcome is written as soon as it exists, so a repeated command continues where it was
+interrupted. An outcome is reused only if the log and the settings are the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ REFERENCES = ("AdPredictor", "FTRL", "MatchBox")
 
 
 class Table1Settings(NamedTuple):
-    """How the experiment is run."""
+    """The options of the experiment."""
 
     test_days: int = 1
     seeds: int = 3
@@ -38,7 +38,7 @@ class Table1Settings(NamedTuple):
 def table1(
     config: Config, paths: Sequence[str], out: Path, settings: Table1Settings, entries: Sequence[Table1Entry] = TABLE_1
 ) -> dict[str, Any]:
-    """Run whatever is not done yet; write table1.md, table1.json and report.html; returns what is in table1.json."""
+    """Run what is not done yet and write table1.md, table1.json and report.html; returns the content of table1.json."""
     out.mkdir(parents=True, exist_ok=True)
     with bar() as progress:
         task = progress.add_task("reading the log", total=_rows(paths, config), text="")
@@ -67,7 +67,7 @@ def _rows(paths: Sequence[str], config: Config) -> int | None:
 
 
 def _tuned(entry: Table1Entry, config: Config, log: SplitLog, out: Path, settings: Table1Settings, progress: Any) -> Config:
-    """The entry's configuration after its share of tuning, on the first part of the training days."""
+    """The entry's configuration, tuned on the first part of the training days."""
     tables = {"schema": to_tables(config)["schema"], "model": {"kind": entry.kind, **entry.model}}
     start = check_config(tables)
     path = out / "tuning" / f"{entry.label}.json"
@@ -89,7 +89,7 @@ def _watch(progress: Any, task: Any) -> Callable[[int, float], None]:
 
 
 def _run(entry: Table1Entry, config: Config, seed: int, log: SplitLog, out: Path, progress: Any) -> dict[str, Any]:
-    """The outcome of one seed, from its file if it is there."""
+    """The outcome of one seed, from its file if it exists."""
     if "seed" in config.build().spec.__struct_fields__:
         config = check_config(_without_none(with_changes(to_tables(config), [f"model.seed={seed}"])))
     name = f"{entry.label}-{seed}"
@@ -109,17 +109,17 @@ def _run(entry: Table1Entry, config: Config, seed: int, log: SplitLog, out: Path
 
 
 def _compare(results: list[dict[str, Any]], out: Path) -> None:
-    """Add each model's means over seeds, and its paired difference to the reference models (first seed against first seed)."""
+    """Add each model's means over seeds, and its paired differences to the reference models (first seeds only)."""
     first = [_predictions(out, result["runs"][0]["file"]) for result in results]
     figures = resampled([each["predicted"] for each in first], first[0]["clicks"])
     names = [result["name"] for result in results]
-    for place, result in enumerate(results):
+    for index, result in enumerate(results):
         result["auc"] = float(np.mean([run["test"]["auc"] for run in result["runs"]]))
         result["log_loss"] = float(np.mean([run["test"]["log_loss"] for run in result["runs"]]))
         result["against"] = {}
         for reference in REFERENCES:
             if reference in names and reference != result["name"]:
-                found = difference(figures, place, names.index(reference))
+                found = difference(figures, index, names.index(reference))
                 result["against"][reference] = {key: float(value) for key, value in found._asdict().items()}
 
 
@@ -132,7 +132,7 @@ def _chosen(config: Config) -> dict[str, Any]:
 
 
 def _without_none(value: Any) -> Any:
-    """Plain data without the keys that hold nothing: TOML, and so the configuration, knows no None."""
+    """Plain data without keys whose value is None, which TOML and the configuration cannot express."""
     if isinstance(value, dict):
         return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
     return [_without_none(inner) for inner in value] if isinstance(value, list) else value

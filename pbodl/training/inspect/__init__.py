@@ -1,1 +1,1 @@
-"""Looking inside a trained model: features, weights, and the reasons of one prediction."""
+"""Look inside a trained model: features, weights, and the reasons of a prediction."""

@@ -1,12 +1,12 @@
-"""One prediction, split into what its features add to it.
+"""One prediction, split into the contributions of its features.
 
-A feature's contribution is the latent mean with it minus the latent mean without it, everything else as it is (leave one out): any
-model can be asked that. For a linear model the contributions and the base (no feature at all) add up to the prediction; where
-features interact, two that only matter together are both missed when either is left out, so that there is a rest, which is shown.
+A feature's contribution is the latent mean with it minus the latent mean without it, all else unchanged (leave one out); this works
+for any model. In a linear model, the contributions and the base (no feature at all) add up to the prediction. Where features
+interact, leaving out either of two that matter only together removes the effect of both, so a remainder is left, which is shown.
 
-Its `std` is the square root of the variance that the prediction has with the feature and would not have without it: for a linear
-model the standard deviation of that very term. A feature can also make a prediction surer (its share of the variance is then
-negative, and its `std` 0), if it damps what others say.
+The `std` of a feature is the square root of the variance that it adds to the prediction: in a linear model, the standard deviation
+of its term. A feature that damps the others can also make a prediction more certain; its share of the variance is then negative,
+and its `std` 0.
 """
 
 import json
@@ -41,7 +41,7 @@ def read_row(path: str | Path) -> dict[str, Any]:
 
 
 def explained(model: Model, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The prediction for a row, and what each of its features adds; the largest contributions first."""
+    """The prediction for a row, and the contributions of its features in descending order of size."""
     batch = from_data(model.schema, row, labelled=False)
     n = len(batch.keys)
     prediction = model.predict(_left_out(batch))
@@ -51,17 +51,17 @@ def explained(model: Model, row: Mapping[str, Any]) -> dict[str, Any]:
     known = _known(weights, batch) if weights is not None else [{} for _ in range(n)]
     linear = _linear(model, weights, batch)
     features = []
-    for place in range(n):
-        more = variance[0] - variance[place + 1]
+    for index in range(n):
+        more = variance[0] - variance[index + 1]
         features.append(
             {
-                "feature": names.name(int(batch.keys[place])),
-                "contribution": mean[0] - mean[place + 1],
+                "feature": names.name(int(batch.keys[index])),
+                "contribution": mean[0] - mean[index + 1],
                 "std": float(np.sqrt(max(more, 0.0))),
-                "ctr_without": ctr[place + 1],
+                "ctr_without": ctr[index + 1],
                 "variance_share": more / variance[0] if variance[0] > 0 else 0.0,
-                **known[place],
-                **linear[place],
+                **known[index],
+                **linear[index],
             }
         )
     rest = mean[0] - mean[-1] - sum(feature["contribution"] for feature in features)
@@ -77,9 +77,9 @@ def explained(model: Model, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _left_out(batch: Batch) -> Batch:
-    """The one sample of a batch; then that sample without its first feature, without its second, ...; and last, without any."""
+    """The one sample of a batch, followed by copies without its first feature, without its second, ..., and without any."""
     n = len(batch.keys)
-    entries = np.concatenate([np.arange(n), *(np.delete(np.arange(n), place) for place in range(n))])
+    entries = np.concatenate([np.arange(n), *(np.delete(np.arange(n), index) for index in range(n))])
     lengths = [n, *([n - 1] * n), 0]
     times, weights = np.repeat(batch.times, n + 2), np.repeat(batch.weights, n + 2)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
@@ -95,7 +95,7 @@ def _names(schema: Schema, row: Mapping[str, Any]) -> NameStore:
 
 
 def _known(weights: FeatureWeights, batch: Batch) -> list[dict[str, Any]]:
-    """How often each feature was learned from, and how much of its prior variance is left."""
+    """The count of each feature, and the remaining share of its prior variance."""
     left = weights.variance_left()
     known = []
     for row in weights.rows(batch.keys).tolist():
@@ -107,14 +107,14 @@ def _known(weights: FeatureWeights, batch: Batch) -> list[dict[str, Any]]:
 
 
 def _linear(model: Model, weights: FeatureWeights | None, batch: Batch) -> list[dict[str, Any]]:
-    """What the linear term of a deep model says of each feature: the rest of its contribution goes through the network."""
+    """The part of each contribution that comes from a deep model's linear term; the rest goes through the network."""
     if weights is None or "linear" not in weights.parts:
         return [{} for _ in batch.keys]
     part: Gaussians = weights.parts["linear"]
     values: NDArray = model.scale.peek(batch) if hasattr(model, "scale") else batch.values
     shares = []
-    for place, row in enumerate(weights.rows(batch.keys).tolist()):
-        x = float(values[place])
-        m, v = (part.mean[row, 0], part.variance[row, 0]) if row >= 0 else (0.0, part.prior[batch.fields[place], 0])
+    for index, row in enumerate(weights.rows(batch.keys).tolist()):
+        x = float(values[index])
+        m, v = (part.mean[row, 0], part.variance[row, 0]) if row >= 0 else (0.0, part.prior[batch.fields[index], 0])
         shares.append({"linear": {"mean": float(x * m), "std": float(abs(x) * np.sqrt(v))}})
     return shares

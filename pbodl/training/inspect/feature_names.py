@@ -1,7 +1,7 @@
-"""Readable names of features: keys are hashes, and a hash says nothing to a person.
+"""Readable names of features, whose keys are hashes.
 
-With `--keep-names` a run keeps, beside its snapshots, a file of key, field and value. Names are for reading alone: no prediction
-depends on them, and a model without them is as good.
+With `--keep-names` a run stores a file of key, field and value beside its snapshots. Names are for people: no prediction depends on
+them.
 """
 
 import math
@@ -25,11 +25,11 @@ FILE = "names.parquet"
 MISSING = "(missing)"
 SCALED = "(its number)"
 CAPACITY = 2_000_000
-LONGEST = 200  # letters of a value that are kept
+LONGEST = 200  # maximum letters of a stored value
 
 
 class NameStore:
-    """The names of the features that came by, up to `capacity` of them; later ones are left out, and `full` says so.
+    """The names of the features seen so far, at most `capacity`; once `full`, it ignores further names.
 
     >>> store = NameStore(Schema(label="click", fields=[Field("ad"), Field("price", kind="number")]))
     >>> store.add(pa.table({"ad": ["a", "b", "a"], "price": [3.0, None, 12.5]}))
@@ -45,11 +45,11 @@ class NameStore:
         self._index = Table({})
         self._fields: list[int] = []
         self._values: list[str] = []
-        self.changed = True  # since it was saved
-        for place, field in enumerate(schema.fields):
-            self._enter(place, [hash_value(field.name, None)], [MISSING])
+        self.changed = True  # since the last save
+        for index, field in enumerate(schema.fields):
+            self._enter(index, [hash_value(field.name, None)], [MISSING])
             if field.transform == "scale":
-                self._enter(place, [hash_value(field.name, SCALE_TEXT)], [SCALED])
+                self._enter(index, [hash_value(field.name, SCALE_TEXT)], [SCALED])
 
     def __len__(self) -> int:
         return len(self._values)
@@ -59,50 +59,50 @@ class NameStore:
         return len(self) >= self._capacity
 
     def add(self, data: pa.Table | pa.RecordBatch) -> None:
-        """Learn the names of all values in a piece of the log."""
+        """Add the names of all values in a part of the log."""
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
-        for place, field in enumerate(self._schema.fields):
+        for index, field in enumerate(self._schema.fields):
             if self.full:
                 return
             if field.derive is not None:
                 times = parse_times(_joined(table.column(self._schema.time)), str(self._schema.time), self._schema.time_format)
                 hours = np.unique(hours_of_day(times))
-                self._enter(place, hash_integers(hours, field_seed(field.name)), hours.tolist())
+                self._enter(index, hash_integers(hours, field_seed(field.name)), hours.tolist())
             elif field.kind != "number":
                 distinct = _distinct(table.column(field.name))
-                self._enter(place, hash_array(distinct, field_seed(field.name)), distinct)
+                self._enter(index, hash_array(distinct, field_seed(field.name)), distinct)
             elif field.transform == "buckets":
                 numbers = parse_numbers(_joined(table.column(field.name)), field.name)
                 found = np.unique(buckets(numbers[~np.isnan(numbers)]))
-                self._enter(place, hash_integers(found, field_seed(field.name)), [bucket_name(int(b)) for b in found])
+                self._enter(index, hash_integers(found, field_seed(field.name)), [bucket_name(int(b)) for b in found])
 
     def _enter(self, field: int, keys: NDArray[np.uint64] | list[int], values: pa.Array | list) -> None:
         keys = np.asarray(keys, dtype=np.uint64)
         new = np.flatnonzero(self._index.find(keys) < 0)[: max(0, self._capacity - len(self))]
         old_size = self._index.size
         rows = self._index.insert(keys[new])
-        for place, row in zip(new.tolist(), rows.tolist(), strict=True):
-            if row == old_size:  # not the second of two values with one text, such as 1 and 1.0
+        for index, row in zip(new.tolist(), rows.tolist(), strict=True):
+            if row == old_size:  # not the second of two values with the same text, such as 1 and 1.0
                 old_size += 1
-                value = values[place]
+                value = values[index]
                 self._fields.append(field)
                 self._values.append(_text(value.as_py() if isinstance(value, pa.Scalar) else value))
                 self.changed = True
 
     def name(self, key: int) -> str | None:
-        """`field=value` of a key; None if it is not known."""
+        """`field=value` of a key; None if the key is unknown."""
         row = int(self._index.find(np.array([key], dtype=np.uint64))[0])
         return None if row < 0 else self._named(row)
 
     def names(self) -> list[str]:
-        """All names, in the order they came."""
+        """All names in order of appearance."""
         return [self._named(row) for row in range(len(self))]
 
     def _named(self, row: int) -> str:
         return f"{self._schema.fields[self._fields[row]].name}={self._values[row]}"
 
     def save(self, run: str | Path) -> None:
-        """Write them into the run folder, if any are new; beside, and then renamed."""
+        """Write the names into the run folder, if any are new."""
         if not self.changed:
             return
         fields = pa.DictionaryArray.from_arrays(pa.array(self._fields, pa.int32()), [field.name for field in self._schema.fields])
@@ -114,27 +114,29 @@ class NameStore:
 
 
 def load_names(run: str | Path, schema: Schema) -> NameStore | None:
-    """The names that a run has kept; None if it keeps none."""
+    """The names stored in a run; None if it stores none."""
     path = Path(run) / FILE
     if not path.exists():
         return None
     try:
         table = pa.parquet.read_table(path)
         keys, fields, values = (table.column(name) for name in ("key", "field", "value"))
-        places = {field.name: place for place, field in enumerate(schema.fields)}
+        indices = {field.name: index for index, field in enumerate(schema.fields)}
         store = NameStore(schema)
         store._index = Table({})
         store._index.insert(keys.to_numpy())
-        store._fields = [places[name] for name in fields.to_pylist()]
+        store._fields = [indices[name] for name in fields.to_pylist()]
         store._values = values.to_pylist()
     except (OSError, pa.ArrowException, KeyError) as error:
-        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}); remove it, and names are kept anew") from error
+        raise InputError(
+            f"{path} is damaged ({type(error).__name__}: {error}); delete it, and the run collects names anew"
+        ) from error
     store.changed = False
     return store
 
 
 def look_up(run: str | Path, keys: NDArray[np.uint64]) -> dict[int, str]:
-    """The values of some keys, as far as a run has kept their names; a few are found without reading all."""
+    """The values of some keys, as far as the run has stored their names; a lookup does not read the whole file."""
     path = Path(run) / FILE
     if not path.exists():
         return {}
@@ -142,12 +144,14 @@ def look_up(run: str | Path, keys: NDArray[np.uint64]) -> dict[int, str]:
         wanted = pc.field("key").isin(pa.array(keys, pa.uint64()))
         found = pa.parquet.read_table(path, columns=["key", "value"], filters=wanted, use_threads=False)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}); remove it, and names are kept anew") from error
+        raise InputError(
+            f"{path} is damaged ({type(error).__name__}: {error}); delete it, and the run collects names anew"
+        ) from error
     return dict(zip(found.column("key").to_pylist(), found.column("value").to_pylist(), strict=True))
 
 
 def feature_key(field: Field, text: str) -> int:
-    """The key of the feature that a person means by `text`: a value of the field, empty for missing."""
+    """The key of the feature with the value `text` in the field; an empty text stands for a missing value."""
     if text in ("", MISSING):
         return hash_value(field.name, None)
     if field.kind == "number" and field.transform == "scale":
@@ -160,16 +164,16 @@ def feature_key(field: Field, text: str) -> int:
     return hash_value(field.name, text)
 
 
-def bucket_name(place: int) -> str:
-    """The numbers that fall into a bucket.
+def bucket_name(index: int) -> str:
+    """The range of numbers in a bucket.
 
     >>> bucket_name(0), bucket_name(8), bucket_name(-8)
     ('-0.189 to 0.189', '3 to 3.76', '-3.76 to -3')
     """
-    low, high = (math.exp2(edge / 4) - 1.0 for edge in (abs(place), abs(place) + 1))
-    if place == 0:
+    low, high = (math.exp2(edge / 4) - 1.0 for edge in (abs(index), abs(index) + 1))
+    if index == 0:
         low = -high
-    return f"{-high:.3g} to {-low:.3g}" if place < 0 else f"{low:.3g} to {high:.3g}"
+    return f"{-high:.3g} to {-low:.3g}" if index < 0 else f"{low:.3g} to {high:.3g}"
 
 
 def _text(value: object) -> str:
@@ -178,7 +182,7 @@ def _text(value: object) -> str:
 
 
 def _distinct(column: pa.ChunkedArray) -> pa.Array:
-    """The distinct values of a column, or of its lists, without null."""
+    """The distinct values of a column, or of its lists, without nulls."""
     values = _joined(column)
     if pa.types.is_nested(values.type):
         values = values.flatten()

@@ -1,6 +1,6 @@
-"""Looking inside a run: how large the model is, what it is sure of, one feature's weights, one prediction's reasons.
+"""Look inside a run: the size of the model, its most certain features, the weights of a feature, the reasons of a prediction.
 
-`overview`, `feature` and `explain` return plain data; `tables` shows it on the terminal.
+`overview`, `feature` and `explain` return plain data; `tables` formats it for the terminal.
 """
 
 import difflib
@@ -20,11 +20,11 @@ from pbodl.training.inspect.inspection_tables import tables
 
 __all__ = ["explain", "feature", "overview", "tables"]
 
-SHOWN = 10  # features at either end of the list by certainty
+SHOWN = 10  # features listed as most certain, and as most uncertain
 
 
 def overview(run: str | Path) -> dict[str, Any]:
-    """A model's size, its features by field, its counters, and the features it knows best and least."""
+    """A model's size, its features by field, its counters, and its most certain and most uncertain features."""
     snapshot = load_snapshot(run)
     model = snapshot.model
     found: dict[str, Any] = {"what": "overview", "model": model.kind, "snapshot": snapshot.path.name, "counters": model.metrics()}
@@ -35,9 +35,9 @@ def overview(run: str | Path) -> dict[str, Any]:
     names = load_names(run, model.schema)
     left = weights.variance_left()
     found |= {"features": len(weights.keys), "names": 0 if names is None else len(names)}
-    found["fields"] = [_field_line(model, weights, place, left) for place in range(len(model.schema.fields))]
+    found["fields"] = [_field_line(model, weights, index, left) for index in range(len(model.schema.fields))]
     if left is not None:
-        # To three digits: of features that are equally unknown, the frequent ones are of more interest.
+        # Rounded to three digits: among equally certain features, the frequent ones come first.
         order = np.lexsort((-weights.counts, left.round(3)))
         found["most_certain"] = [_feature_line(model, weights, row, left, names) for row in order[:SHOWN].tolist()]
         order = np.lexsort((-weights.counts, -left.round(3)))
@@ -46,7 +46,7 @@ def overview(run: str | Path) -> dict[str, Any]:
 
 
 def feature(run: str | Path, text: str) -> dict[str, Any]:
-    """The weights of one feature, given as `field=value`; for one that the model has not seen, those of its prior."""
+    """The weights of one feature, given as `field=value`; for an unseen feature, those of its prior."""
     name, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"--feature {text!r} is not of the form field=value, such as site_id=85f751fd")
@@ -60,9 +60,9 @@ def feature(run: str | Path, text: str) -> dict[str, Any]:
     found: dict[str, Any] = {"what": "feature", "model": model.kind, "feature": text, "key": f"{key:016x}", "seen": row >= 0}
     names = load_names(run, model.schema)
     if row < 0:
-        place = model.schema.field_index(name)
+        index = model.schema.field_index(name)
         found |= {"count": 0, "variance_left": 1.0 if weights.parts else None}
-        found["parts"] = {part: {"prior_variance": g.prior[place].tolist()} for part, g in weights.parts.items()}
+        found["parts"] = {part: {"prior_variance": g.prior[index].tolist()} for part, g in weights.parts.items()}
         found["nearest"] = _similar(name, value, names)
         return found
     left = weights.variance_left()
@@ -80,14 +80,14 @@ def feature(run: str | Path, text: str) -> dict[str, Any]:
 
 
 def explain(run: str | Path, row: str | Path) -> dict[str, Any]:
-    """What each feature of a row (a JSON file) adds to its prediction; see `explanation`."""
+    """The contribution of each feature of a row (a JSON file) to its prediction; see `explanation`."""
     return {"what": "explanation", **explained(load_snapshot(run).model, read_row(row))}
 
 
-def _field_line(model: Model, weights: FeatureWeights, place: int, left: np.ndarray | None) -> dict[str, Any]:
-    mine = weights.fields == place
+def _field_line(model: Model, weights: FeatureWeights, index: int, left: np.ndarray | None) -> dict[str, Any]:
+    mine = weights.fields == index
     n = int(mine.sum())
-    line = {"field": model.schema.fields[place].name, "group": model.schema.fields[place].group, "features": n}
+    line = {"field": model.schema.fields[index].name, "group": model.schema.fields[index].group, "features": n}
     line["seen_once"] = float((weights.counts[mine] <= 1).mean()) if n else None
     if left is not None:
         line["variance_left"] = float(left[mine].mean()) if n else None
@@ -108,6 +108,6 @@ def _feature_line(
 
 
 def _similar(field: str, value: str, names: NameStore | None) -> list[str]:
-    """Values of the field that the model has seen and that look alike."""
+    """Similar values of the field that the model has seen."""
     values = [] if names is None else [name.partition("=")[2] for name in names.names() if name.startswith(f"{field}=")]
     return [f"{field}={close}" for close in difflib.get_close_matches(value, values, n=3)]

@@ -1,4 +1,4 @@
-"""What `inspection` finds, as tables for the terminal."""
+"""Tables for the terminal of what `inspection` returns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -42,9 +42,9 @@ def _feature(found: Found) -> list[Table]:
     if found["seen"]:
         facts.append(["last seen", found["when"]])
     else:
-        facts.append(["seen", "never: its weights are those of the prior"])
+        facts.append(["seen", "never; it has the prior's weights"])
         if found["nearest"]:
-            facts.append(["names like it", ", ".join(found["nearest"])])
+            facts.append(["similar names", ", ".join(found["nearest"])])
     if left is not None:
         facts.append(["variance left", number(left, 4)])
     for name, values in found.get("numbers", {}).items():
@@ -53,8 +53,8 @@ def _feature(found: Found) -> list[Table]:
     if found["seen"] and found["parts"]:
         rows = []
         for part, values in found["parts"].items():
-            for place, (m, v, prior) in enumerate(zip(values["mean"], values["variance"], values["prior_variance"], strict=True)):
-                name = part if len(values["mean"]) == 1 else f"{part} {place}"
+            for index, (m, v, prior) in enumerate(zip(values["mean"], values["variance"], values["prior_variance"], strict=True)):
+                name = part if len(values["mean"]) == 1 else f"{part} {index}"
                 rows.append([name, f"{m:+.5f}", f"{v**0.5:.5f}", f"{prior**0.5:.5f}", number(v / prior, 3)])
         shown.append(_table("weights", ["weight", "mean", "std", "prior std", "variance left"], rows))
     return shown
@@ -66,7 +66,7 @@ def _explanation(found: Found) -> list[Table]:
     features = found["features"]
     deep, counted = any("linear" in one for one in features), any("count" in one for one in features)
     columns = ["feature", "adds", "±", "CTR without it", "share of variance"]
-    columns += ["of it linear"] * deep + ["count", "variance left"] * counted
+    columns += ["linear part"] * deep + ["count", "variance left"] * counted
     rows = []
     for one in features:
         cells = [one["feature"], f"{one['contribution']:+.4f}", f"{one['std']:.4f}", _percent(one["ctr_without"], 3)]

@@ -1,4 +1,4 @@
-"""A search through a grid in few steps, for functions that are dear to evaluate and more or less have one bottom."""
+"""A search through a grid in few steps, for functions that are expensive to evaluate and have roughly one minimum."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -6,12 +6,12 @@ from itertools import product
 import numpy as np
 
 AT_A_TIME = 2  # proposals
-Point = tuple[int, ...]  # a place on each of the grid's axes
+Point = tuple[int, ...]  # an index on each axis of the grid
 
 
 class GridSearch:
-    """What to try next: the neighbours of the best point along one axis, then along the next one; when no neighbour is left, points
-    at random that differ from the best by a step on a few axes."""
+    """Proposes what to try next: the neighbours of the best point along one axis, then along the next; when no neighbour is left,
+    random points that differ from the best by a step on a few axes."""
 
     def __init__(self, sizes: Sequence[int], start: Point) -> None:
         self.start = self._best = start
@@ -22,7 +22,7 @@ class GridSearch:
         self._rng = np.random.default_rng(0)
 
     def proposals(self) -> list[Point]:
-        """Up to two points that were not tried, with the start before the first two; none when the grid is exhausted."""
+        """Up to two untried points, preceded by the start at first; none when the grid is exhausted."""
         if not self._tried:
             return [self.start, *self._neighbours(0)]
         for _ in self._sizes:
@@ -33,7 +33,7 @@ class GridSearch:
         return self._nearby()
 
     def tell(self, points: Sequence[Point], losses: Sequence[float]) -> None:
-        """How the proposals did."""
+        """Take in the losses of the proposals."""
         self._tried.update(points)
         improved = False
         for point, loss in zip(points, losses, strict=True):
@@ -46,9 +46,9 @@ class GridSearch:
     def _neighbours(self, axis: int) -> list[Point]:
         points = []
         for step in (1, -1):
-            place = self._best[axis] + step
-            point = (*self._best[:axis], place, *self._best[axis + 1 :])
-            if 0 <= place < self._sizes[axis] and point not in self._tried:
+            index = self._best[axis] + step
+            point = (*self._best[:axis], index, *self._best[axis + 1 :])
+            if 0 <= index < self._sizes[axis] and point not in self._tried:
                 points.append(point)
         return points
 
@@ -59,6 +59,6 @@ class GridSearch:
             points = [point for point in product(*around) if point not in self._tried]
             if points:
                 chosen = self._rng.permutation(len(points))[:AT_A_TIME]
-                return [points[place] for place in chosen]
+                return [points[index] for index in chosen]
             reach += 1
         return []

@@ -20,15 +20,15 @@ _DEEP: Grid = {
     "model.prior.dense": (0.0125, 0.025, 0.05, 0.1, 0.2),
     "model.dim": (4, 8, 16, 32),
 }
-# Where pairs of features meet, how they reach the output comes first: few trials must have seen it. Beside the shortcut one
-# hidden layer is mostly enough; without pairs, it has to be wide.
+# Models with pairs of features tune first how the pairs reach the output, so that few trials suffice to try it. With the shortcut,
+# one hidden layer is mostly enough; without pairs, it has to be wide.
 _PAIRS: Grid = {"model.shortcut": (False, True), "model.hidden": ((64,), (64, 32)), **_DEEP}
 _BATCH: Grid = {
     "model.learning_rate": (0.003, 0.01, 0.03, 0.1, 0.3),
     "model.l2": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
     "model.dim": (4, 8, 16, 32),
 }
-# What may be tuned of each kind, the key that matters most first.
+# The keys to tune for each kind, the most important first.
 GRIDS: dict[str, Grid] = {
     "deep-probit": _DEEP,
     "sparse-mlp": {"model.hidden": ((64, 32), (256,)), **_DEEP},
@@ -52,13 +52,11 @@ GRIDS: dict[str, Grid] = {
 
 
 def grid_of(config: Config) -> Grid:
-    """What to try for a configuration: its kind's grid, with the configuration's own values on it."""
+    """The grid of the configuration's kind, with the configuration's values added."""
     if config.kind not in GRIDS:
-        raise InputError(f"there is nothing to tune in a {config.kind!r} model; these can be tuned: {', '.join(GRIDS)}")
+        raise InputError(f"a {config.kind!r} model has nothing to tune; kinds that can be tuned: {', '.join(GRIDS)}")
     if getattr(config.build().spec, "retrain_every", "") is None:
-        raise InputError(
-            f"a {config.kind!r} model learns when it is retrained, and this one never is; set model.retrain_every, such as '4h'"
-        )
+        raise InputError(f"a {config.kind!r} model learns only when it is retrained; set model.retrain_every, such as '4h'")
     grid = dict(GRIDS[config.kind])
     half_life = "training.half_life"
     if half_life in grid:
@@ -71,17 +69,17 @@ def grid_of(config: Config) -> Grid:
 
 
 def current_value(config: Config, key: str) -> Any:
-    """The value of a key such as "model.prior.dense" in a configuration, its default if it is not given."""
+    """The value of a key such as "model.prior.dense" in a configuration, or its default."""
     table, *names = key.split(".")
     value: Any = config.training if table == "training" else config.build().spec
     for name in names:
-        # A batch model that is given no rate takes that of its optimiser.
+        # A batch model without a learning rate uses that of its optimiser.
         value = value.recipe().learning_rate if name == "learning_rate" else getattr(value, name)
     return value
 
 
 def with_values(config: Config, values: dict[str, Any]) -> Config:
-    """The configuration with other values of some keys; None removes a key."""
+    """The configuration with some keys changed; None removes a key."""
     tables = to_tables(config)
     for key, value in values.items():
         *parents, last = key.split(".")
@@ -97,7 +95,7 @@ def with_values(config: Config, values: dict[str, Any]) -> Config:
 
 
 def _with_value(key: str, axis: Sequence[Any], value: Any) -> list[Any]:
-    """The axis with the value in its place."""
+    """The axis with the value added in order."""
     if value in axis:
         return list(axis)
     if key == "training.half_life":

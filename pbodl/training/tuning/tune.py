@@ -1,14 +1,14 @@
-"""Choosing priors, half-life and dim by progressive log loss.
+"""Choose priors, half-life and dim by progressive log loss.
 
-No validation set is needed. A model that predicts each row before it learns it is tested on every row by data it has not seen; and
-the sum of those log losses is -log p(clicks | settings), by the chain rule: the evidence, by which Bayesians compare models. A
-setting with too wide a prior pays for it while it is unsure, one with too narrow a prior while it is wrong.
+This needs no validation set. A model that predicts each row before it learns it is tested on every row with unseen data, and by the
+chain rule the sum of these log losses is -log p(clicks | settings): the evidence, by which Bayesians compare models. A setting with
+too wide a prior pays while it is uncertain, one with too narrow a prior while it is wrong.
 
-A long stream repays a wider prior than its beginning does: tune on as many rows as there is patience for.
+A long stream rewards a wider prior than its beginning does: tune on as many rows as you can afford.
 
-The search goes through a small grid (`grids.GRIDS`) one key at a time: it tries the neighbours of the best value so far, goes on
-in a direction that helps, and with the trials that are left looks at random points nearby. It is deterministic. Two settings are
-learned at a time, in threads, from one copy of the rows in memory.
+The search walks through a small grid (`grids.GRIDS`) one key at a time: it tries the neighbours of the best value so far, continues
+in a direction that helps, and spends the remaining trials on random points nearby. It is deterministic. Two threads learn two
+settings at a time, from one copy of the rows in memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +31,11 @@ from pbodl.training.stream_metrics import CLIP
 from pbodl.training.tuning.grid_search import AT_A_TIME, GridSearch, Point
 from pbodl.training.tuning.grids import Grid, current_value, grid_of, with_values
 
-BATCH_ROWS = 16384  # between two looks at the clock by the progress bar
+BATCH_ROWS = 16384  # between two updates of the progress bar
 
 
 class Trial(NamedTuple):
-    """A configuration, the values it has on the grid, and how it did."""
+    """A configuration, its values on the grid, and its log loss."""
 
     config: Config
     values: dict[str, Any]
@@ -77,16 +77,16 @@ def tune(
     watch: Callable[[int, float], None] = lambda rows, best: None,
     keys: Sequence[str] | None = None,
 ) -> list[Trial]:
-    """Try up to `trials` settings on labelled batches, `config` itself first; the results, the best first.
+    """Try up to `trials` settings on labelled batches, `config` itself first; returns the results, best first.
 
-    `watch` is told the rows learned by all trials so far, and the best log loss. With `keys`, only these are varied.
+    `watch` gets the rows learned by all trials so far and the best log loss. With `keys`, only these keys vary.
     """
     grid = grid_of(config)
     for key in keys or ():
         if key not in grid:
-            raise InputError(f"{key!r} is not a key that is tuned{nearest(key, grid)}; those are: {', '.join(grid)}")
+            raise InputError(f"{key!r} cannot be tuned{nearest(key, grid)}; keys to tune: {', '.join(grid)}")
     grid = {key: axis for key, axis in grid.items() if keys is None or key in keys}
-    search = GridSearch([len(axis) for axis in grid.values()], _place(config, grid))
+    search = GridSearch([len(axis) for axis in grid.values()], _start(config, grid))
     results: list[Trial] = []
     learned: list[int] = []
     one_at_a_time = Lock()
@@ -97,13 +97,13 @@ def tune(
             watch(sum(learned), min((trial.log_loss for trial in results), default=np.inf))
 
     def attempt(point: Point) -> Trial:
-        values = {key: axis[place] for (key, axis), place in zip(grid.items(), point, strict=True)}
+        values = {key: axis[index] for (key, axis), index in zip(grid.items(), point, strict=True)}
         changed = config if point == search.start else with_values(config, values)
         return Trial(changed, values, progressive_log_loss(changed, batches, count), point == search.start)
 
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         while len(results) < trials and (points := search.proposals()[: trials - len(results)]):
-            # All of a round before the next: what is tried must not depend on which thread is the quicker.
+            # Finish a round before the next: the order of trials must not depend on which thread is faster.
             found = list(pool.map(attempt, points))
             results += found
             search.tell(points, [trial.log_loss for trial in found])
@@ -111,7 +111,7 @@ def tune(
 
 
 def progressive_log_loss(config: Config, batches: Sequence[Batch], count: Callable[[int], None] = lambda rows: None) -> float:
-    """The log loss of a new model over a stream, each row predicted before it is learned (of the whole stream, if it samples)."""
+    """The log loss of a new model that predicts each row before it learns it; with sampling, that of the whole stream."""
     model = new_model(config, batches[0])
     position, loss, weight = 0, 0.0, 0.0
     for batch in batches:
@@ -126,12 +126,12 @@ def progressive_log_loss(config: Config, batches: Sequence[Batch], count: Callab
     return loss / weight
 
 
-def _place(config: Config, grid: Grid) -> Point:
+def _start(config: Config, grid: Grid) -> Point:
     return tuple(list(axis).index(current_value(config, key)) for key, axis in grid.items())
 
 
 def results_table(results: Sequence[Trial]) -> Table:
-    """All trials, the best first, with the values they had."""
+    """All trials with their values, best first."""
     keys = list(results[0].values)
     names = [key.removeprefix("model.").removeprefix("training.") for key in keys]
     table = plain_table(f"{results[0].config.kind}: progressive log loss of {len(results)} settings", "log loss", ["gain", *names])

@@ -102,7 +102,7 @@ def test_an_explanation(run, tmp_path):
     text = shown(found)
     assert "site=[x]" in text
     assert "predicted CTR" in text
-    assert "of it linear" in text
+    assert "linear part" in text
     assert "(no feature at all)" in text
 
 
@@ -115,7 +115,7 @@ def test_other_kinds(kind, tmp_path):
     assert shown(inspection.feature(run, f"ad={LOG[0]['ad']}"))
     assert shown(inspection.feature(run, "ad=none"))
     (tmp_path / "row.json").write_text(json.dumps(LOG[3]))
-    assert "of it linear" not in shown(inspection.explain(run, tmp_path / "row.json"))
+    assert "linear part" not in shown(inspection.explain(run, tmp_path / "row.json"))
 
 
 def test_no_run(tmp_path):

@@ -55,7 +55,7 @@ def test_with_values():
 
 def test_a_kind_without_a_grid(monkeypatch):
     monkeypatch.delitem(GRIDS, AdPredictor.kind)
-    with pytest.raises(InputError, match="nothing to tune in a 'adpredictor' model; these can be tuned: deep-probit"):
+    with pytest.raises(InputError, match="a 'adpredictor' model has nothing to tune; kinds that can be tuned: deep-probit"):
         grid_of(small_config(kind="adpredictor"))
 
 
