@@ -1,6 +1,6 @@
 """Speed beside PyTorch and Vowpal Wabbit: `python -m benchmarks.speed`.
 
-One thread for everybody. The libraries read these variables when they are loaded, hence here, before any of them is.
+Every contestant gets one thread. The libraries read these variables when they load, so they are set here, before any import.
 """
 
 import os

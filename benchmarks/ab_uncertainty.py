@@ -1,10 +1,10 @@
-"""Is a model's uncertainty about an ad right, and is it larger for new ads? With the truth of the ad world at hand.
+"""Is a model's uncertainty about an ad right, and is it larger for new ads? The ad world knows the truth.
 
     python -m benchmarks.ab_uncertainty
 
 A model learns the burn-in, then predicts all candidates of the next day's requests. On the probit scale, m/√(1+v), its error is
-known. What matters to a ranking is the error within a request: what all candidates of a request share is taken out of it. Beside it
-stands the variance that exploration works with, (v - least v of the request)/(1+v).
+known. A ranking depends on the error within a request, so the part that all candidates of a request share is removed. The error is
+compared with the variance that exploration uses, (v - least v of the request)/(1+v).
 """
 
 import argparse
@@ -21,13 +21,13 @@ from pbodl.experiments.ab.ad_world import AdWorld
 from pbodl.experiments.ab.arm import ArmAtWork, burn_in, with_candidates
 from pbodl.experiments.ab.lineup import Arm
 
-DAYS, AFTER, REQUESTS_PER_DAY, ADS = 3, 7, 40_000, 300  # as the experiment has them
+DAYS, AFTER, REQUESTS_PER_DAY, ADS = 3, 7, 40_000, 300  # as in the experiment
 ADAPTING = (("adapt_prior", True),)
-EVERY = 20  # of the next day's requests, one is looked at
+EVERY = 20  # one of so many of the next day's requests is used
 
 
 class Found(NamedTuple):
-    """Of every candidate."""
+    """Columns with one value per candidate."""
 
     squared: NDArray[np.float64]  # error within its request
     excess: NDArray[np.float64]  # variance for exploration
@@ -65,7 +65,7 @@ def find(arm: Arm, seed: int) -> Found:
 def main() -> None:
     """Print errors and variances of old and new ads, by quarters of the variance, and whether new ads' CTR is right."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS), help="of the worlds")
+    parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS), help="seeds of the worlds")
     seeds = parser.parse_args().seeds
     for name, kind, changes in (("FM-MLP", "fm-mlp", ()), ("FFM-MLP", "ffm-mlp", ()), ("FM-MLP, adapt_prior", "fm-mlp", ADAPTING)):
         worlds = [find(Arm(name, kind, NEVER, changes=changes), seed) for seed in seeds]

@@ -1,8 +1,8 @@
-"""How fast the ad world is by itself: requests made, candidates found with their true probabilities, one drawn and clicked or not.
+"""The speed of the ad world alone: it makes requests, finds candidates with their true probabilities, draws one and its click.
 
     python -m benchmarks.ab_world
 
-It is one thread; its CPU time is counted, which other work on the machine disturbs little.
+It uses one thread and counts CPU time, which other work on the machine disturbs little.
 """
 
 import time
@@ -16,7 +16,7 @@ REQUESTS = 100_000
 
 
 def main() -> None:
-    """Print how many requests a second of CPU time is good for, in markets of two sizes."""
+    """Print the requests per second of CPU time, in markets of two sizes."""
     for ads in (300, 900):
         world = AdWorld(0, 1, REQUESTS, ads)
         with_candidates(world, world.requests(0).part(slice(0, 10)))

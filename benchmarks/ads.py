@@ -1,4 +1,4 @@
-"""Traffic of an ad server, for the benchmarks of serving: 12 fields that a request's candidates share, and 10 of each ad."""
+"""Traffic of an ad server, for the benchmarks of serving: 12 fields that a request's candidates share, and 10 fields per ad."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ class Traffic:
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-        world = np.random.default_rng(0)  # what an ad is, and what is clicked, is the same for everybody
+        world = np.random.default_rng(0)  # ads and clicks are the same for every seed
         self._ads = [{name: f"{name}-{world.integers(size)}" for name, size in AD.items()} for _ in range(ADS)]
         for place, ad in enumerate(self._ads):
             ad["ad_id"] = f"ad_id-{place}"
@@ -40,7 +40,7 @@ class Traffic:
         return self._ads[self._popular()]
 
     def request(self, candidates: int) -> dict[str, Any]:
-        """A request for that many different ads."""
+        """A request with this many different ads."""
         ads = self._rng.choice(ADS, candidates, replace=False)
         return {"user": self._some(USER), "context": self._some(CONTEXT), "candidates": [self._ads[ad] for ad in ads]}
 

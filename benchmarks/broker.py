@@ -1,4 +1,4 @@
-"""Processes for the benchmarks of streams: a Redis server, and pbodl's own commands, each started, waited for and ended."""
+"""Processes for the benchmarks of streams: a Redis server and pbodl commands, which are started, awaited and ended."""
 
 import shutil
 import socket
@@ -18,7 +18,7 @@ def free_port() -> int:
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
-    """The address of a durable server of our own."""
+    """The address of a durable Redis server, started here."""
     program = shutil.which("redis-server")
     if program is None:
         raise SystemExit("redis-server is not installed")
@@ -37,7 +37,7 @@ def redis_server(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def command(log: Path, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """`pbodl ...` in a process of its own; what it says goes to a file, and is shown if it fails."""
+    """`pbodl ...` in a separate process; its output goes to a file and is shown if it fails."""
     with log.open("wb") as file:
         process = subprocess.Popen([sys.executable, "-m", "pbodl.cli", *arguments], stdout=file, stderr=file)
     try:

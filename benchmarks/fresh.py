@@ -1,10 +1,10 @@
 """From a click in the broker to a served CTR that reflects it: real processes, at default settings.
 
 A Redis server with an append-only file, `pbodl online` reading from it and publishing, `pbodl serve` following what is published.
-After an hour of history, sent at once and learned, traffic comes at a steady rate. Now and then there is an impression of a user
-and an ad of its own, in all their fields, and some seconds later its click. A request scores that ad, and another scores a user and
-an ad that nobody has seen, otherwise the same, by the same model: what other traffic teaches moves both, the click only one. The
-time runs from the XADD of the click to the first answer in which the log odds of the two have moved apart by MOVED.
+After an hour of history, learned at once, traffic arrives at a steady rate. A trial sends an impression of a new user and a
+new ad, with new values in all fields, and some seconds later its click. One request scores that ad; another scores a user and an ad
+that were never sent, with the same model. Other traffic moves both scores, the click only one. The time runs from the XADD of the
+click to the first answer in which the log odds of the two have moved apart by MOVED.
 """
 
 import heapq
@@ -34,7 +34,7 @@ PATIENCE = 60.0  # seconds
 
 
 class Traffic:
-    """A world's impressions and clicks, with the times of now, sent at a steady rate by a thread."""
+    """A thread that sends a world's impressions and clicks at a steady rate, with current times."""
 
     def __init__(self, sink: RedisSink, world: World) -> None:
         self._sink, self._draws = sink, random.Random(world.seed)
@@ -48,14 +48,14 @@ class Traffic:
         return next(self._rows)
 
     def history(self) -> None:
-        """An hour that ends now, at once."""
+        """Send an hour of traffic that ends now, at once."""
         now = time.time()
         events = [event for at in np.linspace(now - 3600, now, HISTORY).tolist() for event in self._until(at)]
         for first in range(0, len(events), 10_000):
             self._sink.send(events[first : first + 10_000])
 
     def _until(self, now: float) -> Iterator[dict[str, Any]]:
-        """The clicks that are due, and an impression."""
+        """Send the clicks that are due, and an impression."""
         while self._clicks and self._clicks[0][0] <= now:
             at, name = heapq.heappop(self._clicks)
             yield {"event": "click", "id": name, "time": at}
@@ -81,7 +81,7 @@ class Traffic:
 
 
 class Marked:
-    """An impression with a user and an ad of its own, beside one that nobody sees."""
+    """An impression with a new user and a new ad, and a twin that is never sent."""
 
     def __init__(self, number: int, row: dict[str, Any]) -> None:
         self.name = f"marked-{number}"
@@ -96,11 +96,11 @@ class Marked:
         return {field: f"{kind}-{number}" for group in ("user", "ad") for field in GROUPS[group]}
 
     def apart(self, client: Client) -> float:
-        """How far apart the two are in the log odds that one model serves."""
+        """The difference of the two in the log odds of one served model."""
         while True:
             try:
                 answers = [client.score(user, context | {"time": time.time()}, ads) for user, context, ads in self._requests]
-            except ServerError:  # a server that has no time to answer is asked again, and the time runs on
+            except ServerError:  # an overloaded server is asked again, and the time runs on
                 continue
             if answers[0].model == answers[1].model:
                 odds = [float(np.log(answer.ctr[0] / (1 - answer.ctr[0]))) for answer in answers]
@@ -133,7 +133,7 @@ def wait_for(log: Path, pattern: str) -> str:
 
 
 def caught_up(port: int) -> bool:
-    """Whether the learner has read all that there is."""
+    """Whether the learner has read the whole stream."""
     try:
         told = httpx.get(f"http://127.0.0.1:{port}/metrics").text
     except httpx.HTTPError:

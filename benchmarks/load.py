@@ -1,6 +1,6 @@
-"""A load generator: requests at fixed moments, whether or not the ones before are answered, so that a slow answer hides nothing.
+"""A load generator: it sends requests at fixed moments, answered or not, so that slow answers are not hidden.
 
-A latency is counted from the moment that a request was meant to be sent to the moment that all of its answer was there. Prints one
+A latency runs from the moment when a request should have been sent to the arrival of its complete answer. It prints one
 JSON object: the latencies in milliseconds, the failures by kind, and the versions of the model that answered. SIGTERM ends it.
 
     python -m benchmarks.load http://127.0.0.1:8080 --candidates 1000 --rate 50 --seconds 60
@@ -32,7 +32,7 @@ class Answer(msgspec.Struct):
 
 
 class Load:
-    """Sends requests, and notes what became of them."""
+    """Sends requests and records their outcomes."""
 
     def __init__(self, url: str, candidates: int, requests: list[bytes]) -> None:
         address = urlsplit(url)

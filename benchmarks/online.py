@@ -1,4 +1,4 @@
-"""How fast a stream is learned, beside a file of the same rows; a day of traffic, replayed; the watchdog; and how fresh CTRs are.
+"""The speed of learning from a stream, compared with a file of the same rows; a replayed day of traffic; the watchdog; fresh CTRs.
 
     python -m benchmarks.online rate --rows 300000      Redis -> joined -> learned -> published, against training from a file
     python -m benchmarks.online day --rows 2000000      24 hours of events through Redis: rate and memory on the way
@@ -7,8 +7,8 @@
     python -m benchmarks.online served --seeds 12 --days 4 --rows 700000        log loss as served, ways to settle non-clicks
     python -m benchmarks.online fresh --trials 50       from a click in the broker to a served CTR: real processes
 
-`rate`, `day` and `fresh` start a Redis server of their own. The two ways of `rate` take turns, the first round does not count,
-and times are those of whole runs without the program's start.
+`rate`, `day` and `fresh` start their own Redis server. The two ways of `rate` take turns, the first round does not count, and the
+times are those of whole runs without the start of the program.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def settings(world: World) -> Config:
 
 
 def send(world: World, address: str, delay: float = 60.0) -> int:
-    """The world's events, in packed entries; returns how many."""
+    """Send the world's events in packed entries; returns their number."""
     sink, sent, chunk = RedisSink(address, PACK), 0, []
     for event in DelayedClicks(world.schema, delay, world.seed).events(world.batches()):
         chunk.append(event)
@@ -54,7 +54,7 @@ def send(world: World, address: str, delay: float = 60.0) -> int:
 
 
 def rate(rows: int, rounds: int) -> None:
-    """Rows a second of both ways, round by round."""
+    """Rows per second of both ways, round by round."""
     world = World(seed=0, days=1, rows=rows)
     config = settings(world)
     with tempfile.TemporaryDirectory() as name, redis_server(Path(name)) as server:
@@ -83,7 +83,7 @@ def rate(rows: int, rounds: int) -> None:
 
 
 def day(rows: int) -> None:
-    """A day of traffic through Redis, in sittings of one run; the table is bounded, as it should be where it runs for months."""
+    """A day of traffic through Redis, in several sessions of one run; the table is bounded, as in a long-lived service."""
     world = World(seed=0, days=1, rows=rows)
     config = check_config({"schema": msgspec.to_builtins(world.schema), "model": {"kind": "fm-mlp", "capacity": 100_000}})
     events = DelayedClicks(world.schema, 60.0, world.seed).events(world.batches())
@@ -113,7 +113,7 @@ def day(rows: int) -> None:
 
 
 def tell_slope(peaks: list[float], events: int) -> None:
-    """By how much memory grows after a third of the way, with its standard error."""
+    """The growth of memory after the first third, with its standard error."""
     rest = np.array(peaks[len(peaks) // 3 :])
     millions = np.linspace(events / len(peaks), events, len(peaks))[len(peaks) // 3 :] / 1e6
     (slope, _), covariance = np.polyfit(millions, rest, 1, cov=True)
@@ -127,8 +127,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--days", type=int, nargs="+", default=DAYS, help="of watch and served, for the seeds in turn")
-    parser.add_argument("--negative-rate", type=float, default=1.0, help="of watch")
+    parser.add_argument("--days", type=int, nargs="+", default=DAYS, help="days of watch and served, one per seed")
+    parser.add_argument("--negative-rate", type=float, default=1.0, help="share of non-clicks kept in watch")
     parser.add_argument("--trials", type=int, default=50)
     given = parser.parse_args()
     if given.what == "rate":

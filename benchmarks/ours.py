@@ -1,4 +1,4 @@
-"""Our models as contestants: `learn` and `predict` on prepared batches, the lookup of keys in the table included."""
+"""Our models as contestants: `learn` and `predict` on prepared batches, including the lookup of keys in the table."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from benchmarks.timing import Contestant
 from benchmarks.workload import Workload
 from pbodl.models.contract import Model
 
-LEARN_ROWS = 4096  # that one call of `learn` is given; it learns them one after the other
-PREDICT_ROWS = 1000  # that one call of `predict` is given: the candidates of a request
+LEARN_ROWS = 4096  # per call of `learn`, which learns them one by one
+PREDICT_ROWS = 1000  # per call of `predict`: the candidates of a request
 
 MODELS: dict[str, Callable[[pbodl.Schema], pbodl.DeepProbit]] = {
     "concat": pbodl.DeepProbit,
     "sum": pbodl.SparseMLP,
-    "fm": lambda schema: pbodl.FMMLP(schema, pairs="fields"),  # the network of PyTorch's
+    "fm": lambda schema: pbodl.FMMLP(schema, pairs="fields"),  # the same network as PyTorch's
     "fm of groups": pbodl.FMMLP,
     "ffm": pbodl.FFMMLP,
     "linear": lambda schema: pbodl.SparseMLP(schema, dim=1, hidden=(), linear=False),
@@ -29,7 +29,7 @@ BASELINES: dict[str, Callable[[pbodl.Schema], Model]] = {
 
 
 def learner(name: str, model: str, workload: Workload, rows: int, rows_per_call: int = LEARN_ROWS) -> Contestant:
-    """Learn `rows` rows from nothing: the table grows on the way."""
+    """Learn `rows` rows with a new model, whose table grows."""
     parts = workload.parts(rows, rows_per_call)
 
     def fresh() -> Callable[[], list]:
@@ -40,7 +40,7 @@ def learner(name: str, model: str, workload: Workload, rows: int, rows_per_call:
 
 
 def scorer(name: str, model: str, workload: Workload, rows: int, rows_per_call: int = PREDICT_ROWS) -> Contestant:
-    """Score `rows` rows, with their variances, by a model that has learned them all."""
+    """Score `rows` rows, with variances, by a model that has learned them all."""
     trained = MODELS[model](workload.schema)
     trained.learn(workload.batch)
     parts = workload.parts(rows, rows_per_call)

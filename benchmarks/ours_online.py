@@ -22,7 +22,7 @@ def run(split: Split, kind: type, options: dict[str, Any]) -> Outcome:
 
 
 def warm_up(split: Split, kind: type, options: dict[str, Any]) -> None:
-    """Compile, or load what was compiled: no part of the measurement."""
+    """Compile, or load compiled code, before the measurement."""
     few = split.train.batch.rows(0, 64)
     model = kind(split.train.schema, **options)
     model.learn(few)

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.parallel SETTING ...`: what a way of training in parallel costs in accuracy, on a generated click log.
+"""`python -m benchmarks.parallel SETTING ...`: the cost in accuracy of ways to train in parallel, on a generated click log.
 
-The first nine tenths are learned, the last tenth is the test; progressive figures are of predictions made before learning, those of
-a cluster by the weights as they were pulled.
+The first nine tenths are learned, the last tenth is the test. Progressive figures use the predictions made before learning; in a
+cluster, those of the pulled weights.
     sequential           one kernel, one thread
     threads:2, turns:8   threads that share the rows; the same, taking turns
     shared:16x256        a simulated cluster of 16 workers with minibatches of 256 rows, and the merge rule; add:2x256 the paper's
@@ -41,7 +41,7 @@ Learn = Callable[[Batch], NDArray[np.float64]]
 
 
 class Watched(Worker):
-    """A worker whose predictions are those of the weights as it pulled them."""
+    """A worker that predicts with the weights it pulled."""
 
     def learn(self, task: Any, pulled: Any, workers: int = 1) -> tuple[Message, NDArray[np.float64]]:
         self._load(task, pulled)
@@ -83,7 +83,7 @@ class Window:
 
 
 def learner(setting: str, schema: pbodl.Schema, seed: int) -> tuple[Learn, Callable[[], pbodl.DeepProbit]]:
-    """What learns a chunk, and what gives the model in the end."""
+    """A function that learns a chunk, and one that returns the final model."""
     kind, _, amount = setting.split("+")[0].partition(":")
     extras: dict[str, Any] = dict(part.partition("=")[::2] for part in setting.split("+")[1:])
     burn_in = parse_duration(f"{extras['burn']} rows", "burn") if "burn" in extras else None
@@ -118,7 +118,7 @@ def learner(setting: str, schema: pbodl.Schema, seed: int) -> tuple[Learn, Calla
 
 
 def with_wrong_labels(batch: Batch, share: float, first: int, last: int) -> Batch:
-    """The batch with that share of the labels of rows first to last turned round."""
+    """The batch with this share of the labels of rows `first` to `last` inverted."""
     assert batch.clicks is not None
     clicks = batch.clicks.copy()
     turned = first + np.flatnonzero(np.random.default_rng(0).random(last - first) < share)
@@ -153,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", nargs="+")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the world, and of the model")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the world and the model")
     options = parser.parse_args()
     warnings.simplefilter("always")
     print("| setting | seed | AUC | log loss | progressive | calibration | CPU s |\n|---|---|---|---|---|---|---|")

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.parallel_speed`: how much faster several threads learn than one, and what a message costs.
+"""`python -m benchmarks.parallel_speed`: the speed of several threads compared with one, and the cost of a message.
 
-Two models take turns, chunk by chunk, so that a busy moment of the machine falls on both; a figure is the median over the chunks,
-and the best chunk stands beside it. `kernel` is learning from hashed batches; `bound` as many models as workers, each by its own
+Two models take turns, chunk by chunk, so that a busy moment of the machine affects both. A figure is the median over the chunks,
+shown with the best chunk. `kernel` is learning from hashed batches; `bound` as many models as workers, each by its own
 thread, which share nothing but the machine: what its cores and caches leave to be gained; `train` the whole session on a Parquet
 file, reading, hashing and metrics included, and its CPU; its bound are as many processes, each of which trains a model of its own
 on a file that is so much shorter. The costs of a cluster's steps are per row of a minibatch.
@@ -32,7 +32,7 @@ CHUNK = 65_536  # rows, as a training session reads them
 
 
 def kernel(rows: int, workers: int, rounds: int) -> None:
-    """Chunks of a hashed log, learned by one thread, by several, and by as many models that have nothing to do with each other."""
+    """Chunks of a hashed log, learned by one thread, by several, and by as many independent models."""
     workload = make_workload(rows)
     seconds: dict[str, list[float]] = {"one": [], "kernel": [], "bound": []}
     with ThreadPoolExecutor(workers) as pool:
@@ -88,7 +88,7 @@ def _train(log: Path, run: str, workers: int) -> tuple[float, float]:
 
 
 def costs(rows: int, minibatch: int) -> None:
-    """What plan, pull, learn, encode, decode and push cost one of two workers, when the log's first half is learned."""
+    """The costs of plan, pull, learn, encode, decode and push for one of two workers, after half of the log."""
     workload = make_workload(rows)
     model = pbodl.FMMLP(workload.schema)
     model.learn(workload.batch.rows(0, rows // 2))

@@ -1,6 +1,6 @@
-"""Who takes part beside our models, and one run of one of them, in a process of its own: `python -m benchmarks.peer`.
+"""The tools compared with our models, and one run of one of them in a separate process: `python -m benchmarks.peer`.
 
-A library is imported only in the process that runs it. What a run came to is written as JSON, its predictions beside it.
+A library is imported only in the process that runs it. A run writes its outcome as JSON, and its predictions beside it.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from benchmarks.split import Outcome, Split, load
 
 
 class Peer(NamedTuple):
-    """`values` are what may be chosen from (the first, if there is one alone), each tried on the first `tune_rows` rows."""
+    """`values` are the settings to choose from; if there are several, each is tried on the first `tune_rows` rows."""
 
     name: str
     note: str
@@ -97,10 +97,10 @@ PEERS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peer", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the rows are, and the outcome goes")
-    parser.add_argument("number", type=int, help="of the peer")
-    parser.add_argument("value", type=float, help="of what it may choose")
-    parser.add_argument("--first", type=int, help="learn the first rows alone, and score nothing")
+    parser.add_argument("folder", type=Path, help="folder with the rows, and for the outcome")
+    parser.add_argument("number", type=int, help="number of the peer")
+    parser.add_argument("value", type=float, help="value of its tuned setting")
+    parser.add_argument("--first", type=int, help="learn only the first rows, and score nothing")
     options = parser.parse_args()
 
     peer, split = PEERS[options.number], load(options.folder)

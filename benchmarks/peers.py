@@ -1,7 +1,7 @@
 """`python -m benchmarks.peers`: our models beside today's tools, on the same rows, in one table: docs/lab/peers.md.
 
-One pass over the training days of a generated log, then its last day with the model frozen. Every tool runs in processes of its
-own, one after the other; settings are chosen by the progressive log loss on the first training rows, never by the last day.
+One pass over the training days of a generated log, then its last day with the model frozen. The tools run one after the
+other in separate processes; settings are chosen by the progressive log loss on the first training rows, never by the last day.
 """
 
 import argparse
@@ -141,8 +141,8 @@ def _difference(name: str, d: Difference) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the log, the last day included")
-    parser.add_argument("--only", nargs="+", metavar="PART", help="the tools whose name has one of these in it")
-    parser.add_argument("--output", type=Path, default=PAGE, help="where the page goes")
+    parser.add_argument("--only", nargs="+", metavar="PART", help="run only tools whose name contains one of these")
+    parser.add_argument("--output", type=Path, default=PAGE, help="file for the page")
     options = parser.parse_args()
     chosen = [number for number, peer in enumerate(PEERS) if any(part in peer.name for part in options.only or [""])]
     if not any(PEERS[number].name.startswith("PBODL") for number in chosen):

@@ -1,11 +1,11 @@
 """`python -m benchmarks.predictor`: one request of 1000 candidates in process, beside PyTorch's frozen TorchScript.
 
-Ours scores a request whose features are encoded already (64-bit keys): the lookup of keys, means *and* variances, CTRs and their
-deviations are in the time. PyTorch's is the same network with point weights on the expanded rows: the embeddings of all 22 features
-of 1000 rows by prepared indices, means alone. One thread each, in turns, requests never the same twice in a row.
+Ours scores a request with encoded features (64-bit keys): the time includes the lookup, means *and* variances, CTRs and their
+deviations. PyTorch's is the same network with point weights on the expanded rows: the embeddings of all 22 features
+of 1000 rows by prepared indices, means alone. One thread each, in turns, never the same request twice in a row.
 `FM of groups` is the default, which multiplies the sums of user, context and ad; the others multiply all fields, as PyTorch does.
-`first sight` is ours where nothing is remembered of the ads, as in a version's first requests.
-`from dicts` is ours with the reading of the request's dicts.
+`first sight` is ours without remembered ads, as in a version's first requests.
+`from dicts` is ours including the reading of the request's dicts.
 """
 
 import argparse
@@ -27,7 +27,7 @@ WANTED_RATIO, WANTED_P99 = 1.0, 3.0
 
 
 def indices(requests: list[dict[str, Any]]) -> tuple[list[torch.Tensor], int]:
-    """The requests' expanded rows as places in one table, and how many places there are."""
+    """The requests' expanded rows as indices into one table, and the size of the table."""
     places: dict[tuple[str, str], int] = {}
     tensors = []
     for request in requests:
@@ -55,7 +55,7 @@ def milliseconds(contestants: dict[str, Callable[[int], Any]], rounds: int) -> d
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.predictor", description=__doc__)
-    parser.add_argument("--rows", type=int, default=100_000, help="rows that the model learns first")
+    parser.add_argument("--rows", type=int, default=100_000, help="rows to learn first")
     parser.add_argument("--candidates", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args()

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.ray_overhead`: what Ray costs beside the same cluster in one process, and beside threads.
+"""`python -m benchmarks.ray_overhead`: the cost of Ray compared with the same cluster in one process, and with threads.
 
 Three models take turns, chunk by chunk: `cluster` pulls, learns, pushes and merges in one process and thread; `ray` does so with
-processes and messages, the next pull under way while a minibatch is learned; `threads` shares memory. The wall clock says what a
-worker loses by Ray: with one worker (the default), both have one core for learning. CPU seconds are those of all processes, Ray's
-own included. Also: what the journal costs with and without fsync, and what a call costs.
+processes and messages, the next pull in flight while a minibatch is learned; `threads` shares memory. The wall clock shows what a
+worker loses to Ray: with one worker (the default), both have one core for learning. CPU seconds include all processes, also
+Ray's. It also measures the journal with and without fsync, and a call.
 """
 
 import argparse
@@ -33,7 +33,7 @@ CHUNK = 32_768
 
 
 def cpu_seconds() -> float:
-    """Of this process and all that it started."""
+    """CPU seconds of this process and its children."""
     total = 0.0
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
@@ -45,7 +45,7 @@ def cpu_seconds() -> float:
 
 
 class Steady(Schedule):
-    """No ramp: minibatches have their full size. And two are under way with one worker, too: it is to stand for one of many."""
+    """No ramp: minibatches have their full size. Two are in flight even with one worker, which represents one of many."""
 
     def next(self, seen: int, now: float, variance: float) -> Round:
         return Round(self.workers, self.rows)

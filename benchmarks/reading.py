@@ -1,4 +1,4 @@
-"""How much of the kernel's speed is left when a log is read, decoded and hashed beside it; and how fast logs are made.
+"""The share of the kernel's speed that remains while a log is read, decoded and hashed; and the speed of generating logs.
 
 `python -m benchmarks.reading [--rows 1000000]`: FM-MLP learns the same rows from memory, from Parquet and from csv.gz, in turns;
 medians of three.

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.scale`: how far a cluster scales, by measured costs, a simulation, and the real code.
+"""`python -m benchmarks.scale`: how far a cluster scales, from measured costs, a simulation and the real code.
 
 First the CPU seconds of every step are measured on this machine, for minibatches of 256 and 1024 rows: a line through both gives
 those per call and per row. Then clusters of 1 to 1000 workers are simulated (`benchmarks.simulation`), with the number of shards
@@ -24,12 +24,12 @@ from pbodl.parallel.worker import Worker, plan
 
 SIZES = (256, 1024)
 LAPS = 40
-WORTH = 1.03  # more shards are taken if they bring so much
+WORTH = 1.03  # minimum gain for using more shards
 SHARDS = (1, 2, 4, 8, 16, 32, 64)
 
 
 def measured(rows: int, carry: float) -> Costs:
-    """The costs of a cluster's steps on this machine, when `rows` rows are learned."""
+    """The costs of a cluster's steps on this machine, after `rows` rows."""
     workload = make_workload(rows + (LAPS + 2) * sum(SIZES))
     model = pbodl.FMMLP(workload.schema)
     model.learn(workload.batch.rows(0, rows))
@@ -105,13 +105,13 @@ def scaling(costs: Costs, network: Network, rows: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=200_000, help="learned before costs are measured")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows to learn before measuring costs")
     parser.add_argument("--minibatch", type=int, default=1024)
-    parser.add_argument("--latency", type=float, default=200.0, help="µs, one way")
+    parser.add_argument("--latency", type=float, default=200.0, help="one-way latency in µs")
     parser.add_argument("--gigabits", type=float, default=10.0)
-    parser.add_argument("--carry", type=float, default=100.0, help="µs of CPU that carrying a call takes, on either side")
-    parser.add_argument("--free-reading", action="store_true", help="many readers: leave the reader out")
-    parser.add_argument("--accuracy", type=int, metavar="ROWS", help="learn so many rows with 1 to 64 workers instead")
+    parser.add_argument("--carry", type=float, default=100.0, help="CPU time in µs to carry a call, on either side")
+    parser.add_argument("--free-reading", action="store_true", help="leave the reader out, as with many readers")
+    parser.add_argument("--accuracy", type=int, metavar="ROWS", help="instead, learn this many rows with 1 to 64 workers")
     options = parser.parse_args()
     if options.accuracy:
         print("| setting | seed | AUC | log loss | progressive | calibration | CPU s |\n|---|---|---|---|---|---|---|")

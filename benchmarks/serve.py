@@ -1,4 +1,4 @@
-"""How fast a server answers while a trainer beside it publishes, and how soon a click shows in what is served.
+"""The speed of a server while a trainer publishes, and the time from a click to a served CTR that reflects it.
 
     python -m benchmarks.serve                   # all three, some four minutes
     python -m benchmarks.serve --seconds 10 --trials 5 --only a
@@ -8,8 +8,8 @@
     c  from a click handed to the trainer to a served CTR that reflects it, at the default settings, under the load of a
 
 Three processes (and the server's worker): `pbodl serve`, the load generator (`benchmarks.load`), and this one, which is the
-trainer: FM-MLP, dim 16, hidden 64-32, learning some thousand rows a second; as that of `pbodl up`, it steps back behind the server
-(unless `--same-priority`).
+trainer: FM-MLP, dim 16, hidden 64-32, learning some thousand rows per second. Like that of `pbodl up`, it has a lower priority than
+the server (unless `--same-priority`).
 """
 
 import argparse
@@ -38,7 +38,7 @@ EDGES = (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10, 15, 20, 50, 100, np.inf)
 
 
 class Load(NamedTuple):
-    """A load, and what is wanted under it."""
+    """A load and its target."""
 
     candidates: int
     rate: int
@@ -49,7 +49,7 @@ LOADS = {"a": Load(1000, 50, 10.0), "b": Load(100, 200, 5.0)}
 
 
 class Trainer:
-    """Learns, and publishes; its rows are made beforehand, so that making them costs no time later."""
+    """Learns and publishes; its rows are made beforehand, so that they cost no time later."""
 
     def __init__(self, folder: str, rows: int, same_priority: bool) -> None:
         self._thread = ThreadPoolExecutor(1) if same_priority else background("trainer")
@@ -75,7 +75,7 @@ class Trainer:
 
 
 class Server:
-    """`pbodl serve` in a process of its own."""
+    """`pbodl serve` in a separate process."""
 
     def __init__(self, folder: str, *options: str) -> None:
         self._log = Path(folder, "..", "server.log").resolve()
@@ -112,7 +112,7 @@ def generator(url: str, load: Load, seconds: float) -> Generator:
 
 
 def under_load(trainer: Trainer, url: str, load: Load, seconds: float) -> dict[str, Any]:
-    """Latencies while the trainer goes on."""
+    """Latencies while the trainer runs."""
     trainer.publisher.every = 5.0
     running = generator(url, load, seconds)
     while running.process.poll() is None:
@@ -133,7 +133,7 @@ def figures(running: Generator, load: Load) -> dict[str, Any]:
 
 
 def freshness(trainer: Trainer, url: str, trials: int) -> dict[str, Any]:
-    """Seconds from a click to a served CTR that reflects it; the clicks are on ads that nobody has seen."""
+    """Seconds from a click to a served CTR that reflects it; the clicks are on new ads."""
     trainer.publisher.every = EVERY
     traffic, seconds = Traffic(seed=2), []
     running = generator(url, LOADS["a"], 3600.0)
@@ -185,12 +185,12 @@ def show(name: str, load: Load, told: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each load")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds per load")
     parser.add_argument("--trials", type=int, default=50)
-    parser.add_argument("--rows", type=int, default=200_000, help="learned before the server starts")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows to learn before the server starts")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--same-priority", action="store_true", help="of trainer and server")
-    parser.add_argument("--only", default="abc", help="some of a, b, c")
+    parser.add_argument("--same-priority", action="store_true", help="give trainer and server the same priority")
+    parser.add_argument("--only", default="abc", help="parts to run: a, b, c")
     given = parser.parse_args()
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:

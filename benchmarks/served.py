@@ -1,6 +1,6 @@
-"""The log loss of CTRs as they would be served: each impression predicted when it comes, by the model that the stream has made.
+"""The log loss of CTRs as served: each impression is predicted on arrival, with the model of that moment.
 
-Progressive figures cannot tell this of a stream: they are of rows as they are learned, clicks and non-clicks at different ages.
+Progressive figures do not show this for a stream: they count rows when they are learned, clicks and non-clicks at different ages.
 """
 
 import tempfile

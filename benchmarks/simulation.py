@@ -1,9 +1,9 @@
 """A discrete-event simulation of a training cluster: queues with measured service times, and a network between them.
 
-Every worker has one core and two minibatches under way. A minibatch passes
+Every worker has one core and two minibatches in flight. A minibatch passes
     reader (one queue) → core: plan → shards: pull → core: learn, encode → shards: decode, push → acknowledged
-and every step but the cores' is preceded by the network's latency. All shards get a part of every call at the same moment, and have
-the same load; one of them is simulated in the place of all.
+and the network's latency precedes every step except those of the cores. All shards get a part of every call at the same moment and
+have the same load, so the simulation has one for all.
 """
 
 import heapq
@@ -69,7 +69,7 @@ def simulate(costs: Costs, network: Network, workers: int, shards: int, rows: in
     transfer = costs.bytes_row * rows / shards / network.bandwidth
 
     def life(worker: int) -> Iterator[Callable[[float], float]]:
-        """The steps of one of a worker's two minibatches at a time: each takes the present, and gives the time of the next."""
+        """The steps of one of a worker's two minibatches: each takes the current time and yields that of the next."""
         core = cores[worker]
         while True:
             yield lambda now: reader.serve(now, costs.carry + costs.read.of(rows)) + network.latency

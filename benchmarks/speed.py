@@ -106,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000, help="rows to learn")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds; figures are their medians")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="where the raw numbers go")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="file for the raw numbers")
     options = parser.parse_args()
 
     workload = make_workload(options.rows)

@@ -1,4 +1,4 @@
-"""The rows of the comparison with other tools: all days but the last to learn from, the last one to be judged by."""
+"""The rows of the comparison with other tools: all days but the last for learning, the last one for testing."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -23,13 +23,13 @@ class Split(NamedTuple):
     folder: Path  # for files of a tool's own, shared by its runs
 
     def first(self, rows: int) -> "Split":
-        """The first training rows alone, to choose a setting by; nothing to be tested on."""
+        """The first training rows, for choosing a setting; without test rows."""
         train = self.train._replace(batch=self.train.batch.rows(0, rows))
         return self._replace(train=train, test=self.test._replace(batch=self.test.batch.rows(0, 0)), places=self.places[:rows])
 
 
 class Outcome(NamedTuple):
-    """What a tool did with a split."""
+    """The outcome of a tool on a split."""
 
     rows: int  # learned
     seconds: float
@@ -44,7 +44,7 @@ def log_loss(predicted: NDArray, clicks: NDArray) -> float:
 
 
 def prepare(rows: int, folder: Path) -> None:
-    """Write the rows where the processes of the tools find them, so that none pays for their making."""
+    """Write the rows to files for the tools' processes, so that no tool pays for generating them."""
     workload = make_workload(rows)
     known, places = np.unique(workload.keys(), return_inverse=True)
     np.save(folder / "keys.npy", workload.keys())

@@ -1,4 +1,4 @@
-"""How long a new process takes from nothing to its first score; run as a program, it is that process."""
+"""The time of a new process from its start to its first score; run as a program, this module is that process."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import time
 
 
 def seconds_to_first_score(rounds: int) -> list[float]:
-    """Wall time of whole processes, interpreter and all; a first one, not counted, fills the cache of compiled code."""
+    """Wall time of whole processes, including the interpreter; a first, uncounted one fills the cache of compiled code."""
     seconds = []
     for _ in range(rounds + 1):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Wall time, processor time and memory of a stretch of this process. The memory is Linux's own account of it."""
+"""Wall time, CPU time and memory of a part of this process. Linux reports the memory."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Timing of several contestants in turns, so that a busy minute of the machine falls on all of them alike."""
+"""Times several contestants in turns, so that a busy minute of the machine affects all of them alike."""
 
 import gc
 import statistics
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Contestant(NamedTuple):
-    """`fresh` prepares one run, untimed; the function it returns is timed; `log_loss` judges what that returned."""
+    """`fresh` prepares one run, untimed; the function it returns is timed; `log_loss` evaluates its result."""
 
     name: str
     rows: int
@@ -28,7 +28,7 @@ class Timing(NamedTuple):
 
 
 def interleaved(contestants: Iterable[Contestant], rounds: int, tell: Callable[[str], None]) -> dict[str, Timing]:
-    """Every contestant once per round, after one round that does not count (it compiles, and fills caches)."""
+    """Run every contestant once per round, after an uncounted round that compiles and fills caches."""
     contestants = list(contestants)
     timings = {c.name: Timing(c.rows, [], [], None) for c in contestants}
     for lap in range(rounds + 1):

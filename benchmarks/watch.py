@@ -1,10 +1,10 @@
-"""The watchdog on generated traffic: how often it errs on ordinary events, and how soon it sees what is wrong.
+"""The watchdog on generated traffic: its false alarms on ordinary events, and how soon it detects faults.
 
-Events are made as arrays, many at a time, since here only what is learned matters; `pbodl.streaming.replay` makes the same ones as
-messages. The learner is the whole one: join, model, figures, watchdog.
+Events are generated as arrays, many at a time; `pbodl.streaming.replay` sends the same ones as messages. The learner is complete:
+join, model, figures, watchdog.
 
-A world has nights and days, new ads at midnight, a feature for the hour; every run is a new model. `days` says how fast the clock
-goes beside the traffic: 4 are some five rows a second.
+A world has nights and days, new ads at midnight, a feature for the hour; every run is a new model. `days` sets the speed of the
+clock relative to the traffic: 4 means about five rows per second.
 """
 
 import itertools
@@ -77,7 +77,7 @@ def events(world: World, fault: Fault | None = None, joined: bool = False) -> It
 
 
 class Watching(Watchdog):
-    """Also notes how near ordinary stretches come to an alarm, and when the first row of a fault was learned."""
+    """Also records how close ordinary periods come to an alarm, and when the first row of a fault was learned."""
 
     calls = np.zeros(3)  # the most so far: usual surprises; factors of the odds that the model expected, and that were usual
     since = np.inf  # the time of the first row that is wrong

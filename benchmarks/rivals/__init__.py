@@ -1,1 +1,1 @@
-"""The libraries we are measured against, each set up as its own users would."""
+"""The libraries in the comparison, each configured as its users would."""

@@ -1,7 +1,7 @@
 """LightGBM in batch: boosted trees over label-encoded categories.
 
 The number of trees is found by early stopping on the last training day; then all training days are learned with it. Values
-seen fewer than RARE times while training are one value, or trees would learn addresses by heart.
+seen fewer than RARE times in training are merged into one, or trees would memorise addresses.
 """
 
 import lightgbm

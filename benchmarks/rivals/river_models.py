@@ -21,7 +21,7 @@ def ftrl(split: Split, alpha: float) -> Outcome:
 
 
 def fm(split: Split, train_rows: int, test_rows: int) -> Outcome:
-    """By the last training rows alone, and judged by the first test rows: it takes milliseconds a row."""
+    """Learns only the last training rows and scores only the first test rows: it takes milliseconds per row."""
     batch = split.train.batch
     last = split.train._replace(batch=batch.rows(max(len(batch) - train_rows, 0), len(batch)))
     return _run(facto.FMClassifier(n_factors=8, seed=0), split._replace(train=last), test_rows)

@@ -29,7 +29,7 @@ def run(split: Split, options: str, bits: int = vw_linear.BITS) -> Outcome:
 
 
 def prepare(split: Split) -> None:
-    """Make the caches, in a process of its own: their making is no part of the measurement."""
+    """Make the caches in a separate process, outside the measurement."""
     _cached(split.train, f"train{len(split.train.batch)}", split.folder)
     if len(split.test.batch):
         _cached(split.test, "test", split.folder)
