@@ -7,6 +7,7 @@ from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.models.contract import Prediction
 from pbodl.models.deep_probit import FFMMLP, FMMLP, DeepProbit, SparseMLP
+from pbodl.models.pair_fm import PairFM
 from pbodl.models.snapshot import load
 from pbodl.models.spec import FieldPrior, Prior
 
@@ -24,6 +25,7 @@ __all__ = [
     "FieldPrior",
     "InputError",
     "MatchBox",
+    "PairFM",
     "Prediction",
     "Prior",
     "Schema",

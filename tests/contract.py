@@ -30,6 +30,7 @@ FACTORIES: dict[str, Factory] = {
     "sparse-mlp": lambda schema: pbodl.SparseMLP(schema, dim=3, hidden=(5,)),
     "fm-mlp": lambda schema: pbodl.FMMLP(schema, dim=3, hidden=(5, 4)),
     "ffm-mlp": lambda schema: pbodl.FFMMLP(schema, dim=2, hidden=(5,)),
+    "pair-fm": lambda schema: pbodl.PairFM(schema, dim=2),
 }
 # (kind, name of the property) -> why this model cannot have it
 OPT_OUTS: dict[tuple[str, str], str] = {}

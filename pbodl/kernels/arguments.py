@@ -32,7 +32,7 @@ class Dense(NamedTuple):
     mean: np.ndarray  # float32 (L, widest out, widest in + 1)
     variance: np.ndarray
     last_seen: np.ndarray  # float64 (1,): the clock up to which they are decayed; 0 if they were never learned
-    prior_variance: np.float32
+    prior_variance: np.ndarray  # float32, as mean
     centre: np.ndarray  # float32 (L, widest in + 1): what is subtracted from the inputs of each layer; zero for z_0
     total: np.ndarray  # float64, as centre: the sum of the inputs since it was set, and at the bias their number; zero for z_0
 

@@ -75,7 +75,6 @@ def ep_pass(first_pass, damping, sites, cavity, weights, network, samples, outpu
     """Visit every sample of a minibatch once. MODIFIES: sites, cavity; and as `learn_batch`."""
     rows, dense, prior, sizes, features = weights.rows, weights.dense, network.prior, network.shape.sizes, samples.features
     linear = len(rows.linear_mean) > 0
-    dense_prior = np.full(dense.mean.shape[2], dense.prior_variance)
     for s in range(len(samples.clicks)):
         first, last = features.indptr[s], features.indptr[s + 1]
         for e in range(first, last):
@@ -89,7 +88,7 @@ def ep_pass(first_pass, damping, sites, cavity, weights, network, samples, outpu
             n, c = sizes[l] + 1, cavity.dense
             for o in range(sizes[l + 1]):
                 m_w, v_w, site = dense.mean[l, o], dense.variance[l, o], sites.dense[s, :, begin : begin + n]
-                divide_out(m_w, v_w, n, site, dense_prior, c[0, l, o], c[1, l, o])
+                divide_out(m_w, v_w, n, site, dense.prior_variance[l, o], c[0, l, o], c[1, l, o])
                 begin += n
         learn_batch(weights, network, samples_between(samples, s, s + 1), outputs_between(outputs, s, s + 1))
         for e in range(first, last):
@@ -106,5 +105,5 @@ def ep_pass(first_pass, damping, sites, cavity, weights, network, samples, outpu
             n, c = sizes[l] + 1, cavity.dense
             for o in range(sizes[l + 1]):
                 m_w, v_w, site = dense.mean[l, o], dense.variance[l, o], sites.dense[s, :, begin : begin + n]
-                multiply_in(m_w, v_w, n, site, dense_prior, damping, c[0, l, o], c[1, l, o])
+                multiply_in(m_w, v_w, n, site, dense.prior_variance[l, o], damping, c[0, l, o], c[1, l, o])
                 begin += n

@@ -38,10 +38,12 @@ from pbodl.kernels.layers.embedding import (
 from pbodl.kernels.layers.ffm import ffm_backward, ffm_forward
 from pbodl.kernels.layers.group_fm import group_fm_backward, group_fm_forward
 from pbodl.kernels.layers.interaction import (
+    BY_GROUP,
     CONCAT,
     FFM,
     FM,
     GROUP_FM,
+    PAIRS,
     SUM,
     concat_backward,
     concat_forward,
@@ -50,12 +52,14 @@ from pbodl.kernels.layers.interaction import (
     sum_backward,
     sum_forward,
 )
+from pbodl.kernels.layers.pairs import PairScratch, field_sums, learn_pairs, make_pair_scratch, pairs_backward, pairs_forward
 from pbodl.kernels.layers.probit import probit_backward, probit_forward
 from pbodl.kernels.layers.relu import relu_backward, relu_forward
 from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.sample_blocks import add_outputs, make_block, pack_layers
 
 AHEAD = 4  # samples whose embeddings `predict_batch` asks for while it works on one: they fit into the nearest cache
+IN_PLACE = (FM, GROUP_FM, PAIRS)  # operations that read features where they stand in the table
 REJECTED_EMBEDDING, REJECTED_LINEAR, REJECTED_DENSE = 0, 1, 2
 
 
@@ -86,13 +90,14 @@ class Scratch(NamedTuple):
     r_z: np.ndarray
     dense: DenseScratch
     bad_x: np.ndarray  # (G K,)
+    pairs: PairScratch
 
 
 @jit
 def make_scratch(shape, features, depth):
     """Scratch for samples of up to `features` features, each of `depth` = G K numbers."""
-    n_groups = shape.group_of_field.max() + 1 if shape.op in (FFM, GROUP_FM) else 1
-    vectors = n_groups if shape.op == FFM else 1
+    n_groups = shape.group_of_field.max() + 1 if shape.op in (FFM, GROUP_FM, PAIRS) else 1
+    vectors = n_groups if shape.op in BY_GROUP else 1
     dim = depth // vectors
     layers = len(shape.sizes)
     widest = max(shape.width, shape.sizes.max()) + 1
@@ -112,6 +117,7 @@ def make_scratch(shape, features, depth):
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), make_dense_scratch(widest), np.empty(depth, f),
+        make_pair_scratch(len(shape.group_of_field) if shape.op == PAIRS else 1, vectors, dim),
     )  # fmt: skip
 
 
@@ -123,7 +129,7 @@ def flat(vectors):
 
 @inlined
 def operation_forward(shape, features, sample, m_x, v_x, at, w):
-    """z_0 from the features, which stand at m_x[at[j]]: for FM where they are, else gathered, one after the other. MODIFIES: w."""
+    """z_0 from the features, which stand at m_x[at[j]]: in the table for IN_PLACE, else gathered. MODIFIES: w."""
     first = features.indptr[sample]
     n = features.indptr[sample + 1] - first
     m_z, v_z = w.m_z[0], w.v_z[0]
@@ -137,6 +143,8 @@ def operation_forward(shape, features, sample, m_x, v_x, at, w):
         sum_forward(m_x, v_x, n, m_z, v_z)
     elif shape.op == FM:
         fm_forward(m_x, v_x, at, n, 0, shape.mode, False, w.sums[0], m_z, v_z)
+    elif shape.op == PAIRS:
+        field_sums(m_x, v_x, at, n, features.fields, first, w.pairs)
     else:
         for j in range(n):
             w.groups[j] = shape.group_of_field[features.fields[first + j]]
@@ -158,6 +166,8 @@ def operation_backward(shape, features, sample, m_x, v_x, at, w):
         sum_backward(n, dm_z, dv_z, w.dm_x, w.dv_x)
     elif shape.op == FM:
         fm_backward(m_x, v_x, at, w.members[0], n, 0, shape.mode, w.sums[0], dm_z, dv_z, w.dm_x, w.dv_x)
+    elif shape.op == PAIRS:
+        pairs_backward(n, features.fields, first, dm_z[0], dv_z[0], w.pairs, w.dm_x, w.dv_x)
     elif shape.op == GROUP_FM:
         group_fm_backward(
             n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], dm_z, dv_z, w.dm_p, w.dv_p, w.dm_x, w.dv_x
@@ -178,6 +188,8 @@ def centred(m_z, n, centre, total):
 @inlined
 def dense_layers_forward(dense, shape, w):
     """z_L of one sample, without the linear term, from z_0. MODIFIES: w, dense.total."""
+    if shape.op == PAIRS:
+        return pairs_forward(dense.mean[0, 0], dense.variance[0, 0], shape.group_of_field, w.pairs)
     top = len(shape.sizes) - 2
     for l in range(top + 1):  # noqa: E741
         n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
@@ -195,6 +207,9 @@ def dense_layers_forward(dense, shape, w):
 @inlined
 def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
     """Update the dense weights and carry the gradients down to z_0; returns the rejected updates. MODIFIES: dense, w."""
+    if shape.op == PAIRS:
+        w.dm[0, 0], w.dv[0, 0] = dm_top, dv_top
+        return learn_pairs(dense.mean[0, 0], dense.variance[0, 0], dm_top, dv_top, power, cap, w.pairs)
     top = len(shape.sizes) - 2
     rejected = 0
     w.dm[top + 1, 0], w.dv[top + 1, 0] = dm_top, dv_top
@@ -226,7 +241,7 @@ def forget_dense(dense, shape, now, forgetting):
         for o in range(shape.sizes[l + 1]):
             for i in range(shape.sizes[l] + 1):
                 dense.mean[l, o, i], dense.variance[l, o, i] = decay(
-                    dense.mean[l, o, i], dense.variance[l, o, i], dense.prior_variance, kept, also_mean
+                    dense.mean[l, o, i], dense.variance[l, o, i], dense.prior_variance[l, o, i], kept, also_mean
                 )
     dense.last_seen[0] = now
 
@@ -268,7 +283,7 @@ def learn_batch(weights, network, samples, outputs):
     features, clicks, powers, clock = samples
     mean, variance, rejected = outputs
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
-    forgets, fm, indptr = forgetting.half_life > 0.0, shape.op in (FM, GROUP_FM), features.indptr
+    forgets, in_place, indptr = forgetting.half_life > 0.0, shape.op in IN_PLACE, features.indptr
     m_x, v_x = flat(w.m_x), flat(w.v_x)
     dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
@@ -279,7 +294,7 @@ def learn_batch(weights, network, samples, outputs):
         if forgets:
             forget_dense(dense, shape, clock[sample], forgetting)
             forget_rows(rows, features, sample, clock[sample], prior, forgetting)
-        plain = fm and are_plain(features, indptr[sample], indptr[sample + 1])
+        plain = in_place and are_plain(features, indptr[sample], indptr[sample + 1])
         if plain:
             m_linear, v_linear = linear_forward(m_l, v_l, features, sample)
             operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
@@ -320,25 +335,30 @@ def predict_batch(weights, network, features, now, mean, variance):
     m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
     m_l, v_l = linear_columns(rows)
     packed, block = pack_layers(dense, shape.sizes), make_block(shape.sizes, shape.width)
-    indptr, fm = features.indptr, shape.op in (FM, GROUP_FM) and forgetting.half_life == 0.0
+    indptr, in_place = features.indptr, shape.op in IN_PLACE and forgetting.half_life == 0.0
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
-        all_plain = fm and are_plain(features, indptr[begin], indptr[begin + n])
+        all_plain = in_place and are_plain(features, indptr[begin], indptr[begin + n])
         # Linear terms before the embeddings are asked for: they would wait in the same queue.
         for sample in range(begin, begin + n if all_plain else begin):
             mean[sample], variance[sample] = linear_forward(m_l, v_l, features, sample)
         for s in range(n):
             sample = begin + s
             prefetch_vectors(rows, features, min(sample + AHEAD, len(mean) - 1))
-            if fm and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1])):
+            if in_place and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1])):
                 if not all_plain:
                     mean[sample], variance[sample] = linear_forward(m_l, v_l, features, sample)
                 operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
             else:
                 mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
                 operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
-            into_block(shape, w, s, block.z)
-        add_outputs(packed, shape, block, mean[begin : begin + n], variance[begin : begin + n])
+            if shape.op == PAIRS:
+                m_top, v_top = dense_layers_forward(dense, shape, w)
+                mean[sample], variance[sample] = mean[sample] + m_top, variance[sample] + v_top
+            else:
+                into_block(shape, w, s, block.z)
+        if shape.op != PAIRS:
+            add_outputs(packed, shape, block, mean[begin : begin + n], variance[begin : begin + n])
 
 
 @jit

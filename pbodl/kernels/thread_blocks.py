@@ -116,8 +116,12 @@ def weigh(base, weights, network, copied, dense_share, row_shares, least, share)
     share of its mean's step that counts. MODIFIES: least, share, (N,)."""
     rows, dense = weights
     sizes, prior = network.shape.sizes, network.prior
-    place, dim = (sizes[1:] * (sizes[:-1] + 1)).sum(), rows.mean.shape[1]
-    least[:place] = 1.0 / np.float64(dense.prior_variance)
+    place, dim = 0, rows.mean.shape[1]
+    for l in range(len(sizes) - 1):  # noqa: E741
+        for o in range(sizes[l + 1]):
+            for i in range(sizes[l] + 1):
+                least[place] = 1.0 / np.float64(dense.prior_variance[l, o, i])
+                place += 1
     share[:place] = dense_share
     for h in range(len(copied.rows)):
         field, begin = copied.fields[h], place

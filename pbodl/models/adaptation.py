@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from pbodl.data.hashing import wrapping
 from pbodl.kernels.arguments import RowPrior, Rows
+from pbodl.kernels.layers.interaction import PAIRS
 from pbodl.kernels.prior_exchange import exchange_priors, field_evidence
-from pbodl.models.spec import LARGEST, SMALLEST, DeepSpec
+from pbodl.models.spec import LARGEST, SMALLEST, TableSpec
 
 if TYPE_CHECKING:
     from pbodl.models.deep_probit import DeepProbit
@@ -40,13 +41,13 @@ def next_moment(rows_learned: int) -> int:
     return double * 3 // 4 if FIRST <= rows_learned < double * 3 // 4 else double
 
 
-def row_prior(spec: DeepSpec, embedding: NDArray, linear: NDArray) -> RowPrior:
+def row_prior(spec: TableSpec, embedding: NDArray, linear: NDArray) -> RowPrior:
     """The prior of rows with these variances: embedding (fields, groups), linear (fields,)."""
     variance = np.repeat(embedding.astype(F32), spec.dim, axis=1)
     return RowPrior(variance, linear.astype(F32), F32(spec.initial_spread), np.uint64(spec.seed))
 
 
-def specified(spec: DeepSpec, names: list[str], groups: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def specified(spec: TableSpec, names: list[str], groups: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The specification's variances: embedding (fields, groups), linear (fields,)."""
     embedding = np.array([[spec.prior.of_field(name, "embedding")] * groups for name in names], F32)
     return embedding, np.array([spec.prior.of_field(name, "linear") for name in names], F32)
@@ -85,11 +86,10 @@ def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
     names = [field.name for field in model.schema.fields]
     grouped = (fields, width // spec.dim, spec.dim)
     embedding, linear = specified(spec, names, grouped[1])
-    return row_prior(
-        spec,
-        _estimate(squares[:, :width].reshape(grouped).sum(axis=2), determined[:, :width].reshape(grouped).sum(axis=2), embedding),
-        _estimate(squares[:, width], determined[:, width], linear),
-    )
+    if model.op != PAIRS:  # there the weights of the pairs carry the scale
+        by_group = found[:, :, :width].reshape(2, *grouped).sum(axis=3)
+        embedding = _estimate(by_group[0], by_group[1], embedding)
+    return row_prior(spec, embedding, _estimate(squares[:, width], determined[:, width], linear))
 
 
 def exchange(model: "DeepProbit", prior: RowPrior) -> None:
@@ -120,7 +120,7 @@ def move_centres(model: "DeepProbit") -> None:
             centre[:], total[:] = moved, 0.0
 
 
-def _estimate(squares: NDArray[np.float64], determined: NDArray[np.float64], centre: NDArray[np.float32]) -> NDArray[np.float64]:
+def _estimate(squares: NDArray[np.float64], determined: NDArray[np.float64], centre: NDArray[np.float32]) -> NDArray:
     start = centre.astype(np.float64)
     found = (squares + PSEUDO * start) / (np.maximum(determined, 0.0) + PSEUDO)
     return np.clip(np.clip(found, REACH[0] * start, REACH[1] * start), SMALLEST, LARGEST)

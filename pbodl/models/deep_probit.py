@@ -6,7 +6,7 @@ their arrays and hands them to `kernels.network`; the mathematics is there.
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -39,7 +39,7 @@ from pbodl.models.clock import clock_of, clock_of_samples
 from pbodl.models.contract import Model, Prediction, State, check_state
 from pbodl.models.eviction import make_room, sweep
 from pbodl.models.learning import Learning
-from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior
+from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior, TableSpec
 
 ALIGN = 16  # floats: rows of dense weights start at whole cache lines
 COUNTERS = ("rejected_embedding", "rejected_linear", "rejected_dense")
@@ -92,9 +92,9 @@ class DeepProbit(Model):
     """
 
     kind: ClassVar[str] = "deep-probit"
-    Spec: ClassVar[type[DeepSpec]] = DeepSpec
+    Spec: ClassVar[type[TableSpec]] = DeepSpec
     op: ClassVar[int] = interaction.CONCAT
-    spec: DeepSpec
+    spec: TableSpec
 
     def __init__(
         self,
@@ -130,12 +130,12 @@ class DeepProbit(Model):
         self._build(schema, spec)
 
     @classmethod
-    def from_spec(cls, schema: Schema, spec: DeepSpec) -> "DeepProbit":
+    def from_spec(cls, schema: Schema, spec: TableSpec) -> "DeepProbit":
         model = cls.__new__(cls)
         model._build(schema, spec)
         return model
 
-    def _build(self, schema: Schema, spec: DeepSpec) -> None:
+    def _build(self, schema: Schema, spec: TableSpec) -> None:
         Model.__init__(self, schema, spec)
         spec = msgspec.structs.replace(spec, prior=spec.prior.settled(self.op, len(schema.fields)))
         self.spec = spec
@@ -145,14 +145,8 @@ class DeepProbit(Model):
                 raise InputError(f"the prior names an unknown field {name!r}{nearest(name, names)}; fields are: {', '.join(names)}")
         self.counts_rows, half_life, time_to_live = clock_of(schema, spec.half_life, spec.time_to_live)
         self.clock = 0.0
-        groups = len(schema.groups) if self.op == interaction.FFM else 1
-        width = interaction.width(self.op, spec.dim, len(names))
-        sizes = (width, *spec.hidden, 1) if spec.hidden else (0, 1)
-        self.shape = Shape(
-            np.int64(_operation(self.op, spec, schema)),
-            np.int64(interaction.PAPER if spec.fm_variance == "paper" else interaction.EXACT),
-            np.array(sizes, np.int64), np.int64(width), F32(_shortcut(spec)), schema.group_codes,
-        )  # fmt: skip
+        groups = len(schema.groups) if self.op in interaction.BY_GROUP else 1
+        self.shape = self._shape(schema, spec)
         self.forgetting = Forgetting(np.float64(half_life), np.bool_(spec.decay_mean))
         self.row_prior = row_prior(spec, *specified(spec, names, groups))
         columns = {"mean": groups * spec.dim, "variance": groups * spec.dim}
@@ -160,9 +154,28 @@ class DeepProbit(Model):
             columns |= {"linear_mean": 1, "linear_variance": 1}
         self.table = Table(columns, spec.capacity, time_to_live)
         self.scale = RunningScale(schema)
-        self.dense = _initial_dense(sizes, spec)
+        self.dense = self._initial_dense()
         self.rejected = np.zeros(3, np.int64)
         self.learning = Learning()
+
+    def _shape(self, schema: Schema, spec: Any) -> Shape:
+        width = interaction.width(self.op, spec.dim, len(schema.fields))
+        sizes = (width, *spec.hidden, 1) if spec.hidden else (0, 1)
+        return Shape(
+            np.int64(_operation(self.op, spec, schema)),
+            np.int64(interaction.PAPER if spec.fm_variance == "paper" else interaction.EXACT),
+            np.array(sizes, np.int64), np.int64(width), F32(_shortcut(spec)), schema.group_codes,
+        )  # fmt: skip
+
+    def _initial_dense(self) -> Dense:
+        """Dense weights before any data: the prior's variance, means drawn with standard deviation 1, biases at 0 (erratum E7)."""
+        dense = empty_dense(self.shape.sizes)
+        dense.prior_variance[:] = dense.variance[:] = self.spec.prior.dense
+        for layer, (n_in, n_out) in enumerate(self.layers()):
+            with wrapping():
+                draws = standard_draws(np.uint64(self.spec.seed), np.uint64(layer), n_out * n_in)
+            dense.mean[layer, :n_out, :n_in] = draws.reshape(n_out, n_in)
+        return dense
 
     def learn_with(self, learning: Learning) -> None:
         """Learn as `learning` says from now on: with several threads, in several passes, ... (`models.learning`)."""
@@ -312,19 +325,13 @@ def _shortcut(spec: DeepSpec) -> float:
     return spec.dim**-0.5 if spec.shortcut else 0.0
 
 
-def _initial_dense(sizes: tuple[int, ...], spec: DeepSpec) -> Dense:
-    """Dense weights before any data: the prior's variance, means drawn with standard deviation 1, biases at 0 (erratum E7)."""
-    layers = len(sizes) - 1
-    widest_in = -(-(max(sizes[:-1]) + 1) // ALIGN) * ALIGN
-    mean = aligned((layers, max(sizes[1:]), widest_in), F32)
-    variance = aligned(mean.shape, F32)
-    mean[:], variance[:] = 0.0, spec.prior.dense
-    for layer in range(layers):
-        n_in, n_out = sizes[layer], sizes[layer + 1]
-        with wrapping():
-            mean[layer, :n_out, :n_in] = standard_draws(np.uint64(spec.seed), np.uint64(layer), n_out * n_in).reshape(n_out, n_in)
+def empty_dense(sizes: NDArray[np.int64]) -> Dense:
+    """Room for the dense weights of layers of these sizes; all means are zero."""
+    layers, widest_in = len(sizes) - 1, -(-(int(sizes[:-1].max()) + 1) // ALIGN) * ALIGN
+    mean, variance, prior = (aligned((layers, int(sizes[1:].max()), widest_in), F32) for _ in range(3))
+    mean[:] = 0.0
     centre = np.zeros((layers, widest_in), F32)
-    return Dense(mean, variance, np.zeros(1), F32(spec.prior.dense), centre, np.zeros(centre.shape))
+    return Dense(mean, variance, np.zeros(1), prior, centre, np.zeros(centre.shape))
 
 
 class SparseMLP(DeepProbit):

@@ -37,13 +37,15 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedding  variance of each embedding weight; None chooses by the number of fields: features of many fields add up, so each
                starts smaller (`embedding_variance`)
     linear     variance of each linear weight
-    dense      variance of each weight of the dense layers
+    dense      variance of each weight of the dense layers, or of the pairs' weights; None is 0.05, or 0.1 for pairs
+    bias       variance of the bias that `PairFM` adds to everything: wide, so that the level of the clicks is learned here
     fields     other variances for single fields, by the field's name
     """
 
     embedding: float | None = None
     linear: float = 0.03
-    dense: float = 0.05
+    dense: float | None = None
+    bias: float = 1.0
     fields: dict[str, FieldPrior] = {}
 
     def __post_init__(self) -> None:
@@ -53,7 +55,7 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             check_number(f"the prior variance of {part}", variance, least=SMALLEST, most=LARGEST)
 
     def _variances(self) -> list[tuple[str, float]]:
-        parts: list[tuple[str, float | None]] = [("embedding", self.embedding), ("linear", self.linear), ("dense", self.dense)]
+        parts: list[tuple[str, float | None]] = [(part, getattr(self, part)) for part in ("embedding", "linear", "dense", "bias")]
         for name, prior in self.fields.items():
             parts += [(f"field {name!r} embedding", prior.embedding), (f"field {name!r} linear", prior.linear)]
         return [(part, variance) for part, variance in parts if variance is not None]
@@ -64,17 +66,17 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return getattr(self, part) if own is None else own
 
     def settled(self, op: int, n_fields: int) -> "Prior":
-        """The same with a number for the embeddings."""
-        if self.embedding is not None:
-            return self
-        return msgspec.structs.replace(self, embedding=embedding_variance(op, n_fields))
+        """The same with a number for the embeddings and for the dense weights."""
+        embedding = embedding_variance(op, n_fields) if self.embedding is None else self.embedding
+        dense = (0.1 if op == interaction.PAIRS else 0.05) if self.dense is None else self.dense
+        return msgspec.structs.replace(self, embedding=embedding, dense=dense)
 
 
 def embedding_variance(op: int, n_fields: int) -> float:
     """The embeddings' prior variance with which z_0 starts equally uncertain, however many fields there are.
 
-    Of n fields, sum adds n variances; FM and FFM add n(n-1)/2 products of two. Measured best on logs of 20 to 22 fields: 0.02 for
-    sum, 0.05 for FM; concat adds nothing.
+    Of n fields, sum adds n variances; FM, FFM and pairs add n(n-1)/2 products of two. Measured best on logs of 20 to 22
+    fields: 0.02 for sum, 0.05 for FM; concat adds nothing.
 
     >>> [round(embedding_variance(interaction.FM, n), 3) for n in (2, 5, 22)]
     [0.762, 0.241, 0.05]
@@ -88,15 +90,11 @@ def embedding_variance(op: int, n_fields: int) -> float:
 PAPER_PRIOR = Prior(embedding=0.01, linear=0.01, dense=0.01)
 
 
-class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The parameters of a deep probit model, as `DeepProbit` documents them."""
+class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters that all models with a table of embeddings share, as `DeepProbit` documents them."""
 
     dim: int = 16
-    hidden: tuple[int, ...] = (64, 32)
     linear: bool = True
-    shortcut: bool = False
-    pairs: str = "groups"
-    fm_variance: str = "exact"
     prior: Prior = Prior()
     adapt_prior: bool = True
     initial_spread: float = 0.03
@@ -109,11 +107,8 @@ class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "hidden", checked_layers(self.hidden, least=0))
         check_whole("dim", self.dim, 1, 4096)
         check_whole("seed", self.seed, 0, 2**63 - 1)
-        check_choice("pairs", self.pairs, ("fields", "groups"))
-        check_choice("fm_variance", self.fm_variance, ("exact", "paper"))
         _instance("prior", self.prior, Prior)
         check_number("initial_spread", self.initial_spread, least=0.0, most=10.0)
         if self.step_cap is not None:
@@ -121,3 +116,29 @@ class DeepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.capacity is not None:
             check_whole("capacity", self.capacity, 1, 2**31 - 1)
         check_rate(self.negative_rate)
+
+
+class DeepSpec(TableSpec, frozen=True, forbid_unknown_fields=True):
+    """The parameters of a deep probit model, as `DeepProbit` documents them."""
+
+    hidden: tuple[int, ...] = (64, 32)
+    shortcut: bool = False
+    pairs: str = "groups"
+    fm_variance: str = "exact"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        msgspec.structs.force_setattr(self, "hidden", checked_layers(self.hidden, least=0))
+        check_choice("pairs", self.pairs, ("fields", "groups"))
+        check_choice("fm_variance", self.fm_variance, ("exact", "paper"))
+
+
+class PairSpec(TableSpec, frozen=True, forbid_unknown_fields=True):
+    """The parameters of a `PairFM`."""
+
+    dim: int = 8
+    pair_weight: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("pair_weight", self.pair_weight, least=-10.0, most=10.0)

@@ -151,7 +151,7 @@ class Shard:
         dense, sizes = self.model.dense, self.model.shape.sizes
         mean, variance = to_vector(dense.mean, sizes)[None], to_vector(dense.variance, sizes)[None]
         deltas = message.dense_precision_delta[None], message.dense_precision_mean_delta[None]
-        prior = np.full_like(variance, dense.prior_variance)
+        prior = to_vector(dense.prior_variance, sizes)[None]
         self.guarded += product(mean, variance, np.zeros(1, np.int32), prior, guard, 0, *deltas)
         from_vector(mean[0], sizes, dense.mean)
         from_vector(variance[0], sizes, dense.variance)

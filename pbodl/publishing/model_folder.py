@@ -28,7 +28,6 @@ from pyarrow import fs
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.models.spec import DeepSpec
 from pbodl.system.atomic_files import write_file
 from pbodl.system.tensors import pack, views
 
@@ -58,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True):
     lineage: str  # the publisher's: a delta only follows publications of the same lineage
     kind: str
     schema: Schema
-    spec: DeepSpec
+    spec: dict[str, Any]  # by the names of its kind's parameters
     counters: dict[str, int]
     published_at: float  # seconds since 1970
     facts: dict[str, Any]
@@ -99,7 +98,16 @@ class ModelFolder:
         """Publish a state or a delta of a model; returns the number of bytes written."""
         parent = entry.version - 1 if entry.kind == DELTA else None
         manifest = Manifest(
-            FORMAT, entry.version, parent, lineage, model.kind, model.schema, model.spec, model.metrics(), time.time(), dict(facts)
+            FORMAT,
+            entry.version,
+            parent,
+            lineage,
+            model.kind,
+            model.schema,
+            msgspec.to_builtins(model.spec),
+            model.metrics(),
+            time.time(),
+            dict(facts),
         )
         text = msgspec.json.encode(manifest)
         text += b" " * (-len(text) % 8)

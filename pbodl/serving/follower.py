@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +22,6 @@ from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.snapshot import load_snapshot, snapshots
-from pbodl.models.spec import DeepSpec
 from pbodl.publishing.delta import part_of, split
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder, Publication
 from pbodl.serving.scoring.packed_rows import PackedTable, check_served
@@ -147,10 +147,10 @@ class Follower:
         before = self.version
         assert before is not None
         manifest = publication.manifest
-        if manifest.kind != before.model.kind or manifest.schema != before.model.schema or manifest.spec != before.model.spec:
-            raise InputError("it is a delta of another model than the publication before it")
         state, rows = split(publication.arrays)
         part = model_of(manifest.kind, manifest.schema, manifest.spec, state)
+        if (part.kind, part.schema, part.spec) != (before.model.kind, before.model.schema, before.model.spec):
+            raise InputError("it is a delta of another model than the publication before it")
         lagging, self._lagging = self._lagging, None
         if lagging is not None and lagging.used_by() is None:
             table = lagging.table
@@ -178,12 +178,12 @@ class Follower:
             self.version = Version.of(snapshot.model, int(snapshot.path.name), snapshot.path.stat().st_mtime)
 
 
-def model_of(kind_name: str, schema: Schema, spec: DeepSpec, state: Mapping[str, NDArray]) -> DeepProbit:
+def model_of(kind_name: str, schema: Schema, spec: Mapping[str, Any], state: Mapping[str, NDArray]) -> DeepProbit:
     """A model that can be served."""
     kind = Model.kinds.get(kind_name)
     if kind is None or not issubclass(kind, DeepProbit):
         raise InputError(f"its model has kind {kind_name!r}, which this release cannot serve")
-    model = kind.from_spec(schema, spec)
+    model = kind.from_spec(schema, msgspec.convert(spec, kind.Spec))
     model.load_state(state)
     return model
 

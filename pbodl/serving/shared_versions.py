@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.schema import Schema
-from pbodl.models.spec import DeepSpec
 from pbodl.serving.follower import Version, model_of
 from pbodl.serving.predictor_source import ready
 from pbodl.serving.scoring.packed_rows import PackedTable
@@ -40,7 +39,7 @@ class Announcement(msgspec.Struct):
     facts: dict[str, Any]
     kind: str
     schema: Schema
-    spec: DeepSpec
+    spec: dict[str, Any]
     state: bytes  # the model without its rows
     table: dict[str, Any]
     troubles: dict[str, int]
@@ -50,7 +49,7 @@ def announce(version: Version, memory: str, troubles: Mapping[str, int]) -> byte
     """The announcement of a version; moves its rows into the memory folder, if they are not there yet."""
     model = version.model
     told = Announcement(
-        version.number, version.published_at, version.facts, model.kind, model.schema, model.spec,
+        version.number, version.published_at, version.facts, model.kind, model.schema, msgspec.to_builtins(model.spec),
         pack(model.state()), version.table.share(memory), dict(troubles),
     )  # fmt: skip
     return msgspec.msgpack.encode(told)

@@ -16,6 +16,8 @@ from tests.parallel.logs import by_key, differing, fm, log_loss, market_log, pla
 
 MODELS = {
     "fm": lambda: pbodl.FMMLP(RICH, dim=4, hidden=(8,)),
+    "pairs": lambda: pbodl.PairFM(RICH, dim=3),
+    "pairs, forgetting": lambda: pbodl.PairFM(RICH, dim=3, half_life="2h"),
     "ffm, forgetting": lambda: pbodl.FFMMLP(RICH, dim=3, hidden=(8, 4), half_life="2h"),
     "sum, no linear term": lambda: pbodl.SparseMLP(RICH, dim=1, hidden=(), linear=False),
     "concat, forgetting by rows": lambda: pbodl.DeepProbit(RICH, dim=2, hidden=(8,), half_life="300 rows", decay_mean=True),

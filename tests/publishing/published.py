@@ -17,6 +17,7 @@ MODELS: dict[str, Callable[[], DeepProbit]] = {
     "concat": lambda: pbodl.DeepProbit(RICH, dim=3, hidden=(5, 4)),
     "sum": lambda: pbodl.SparseMLP(RICH, dim=3, hidden=(5,)),
     "fm": lambda: pbodl.FMMLP(RICH, dim=3, hidden=(5, 4), shortcut=True),
+    "pairs": lambda: pbodl.PairFM(RICH, dim=2),
     "ffm": lambda: pbodl.FFMMLP(RICH, dim=2, hidden=(5,)),
     "no linear term, no layers": lambda: pbodl.FMMLP(RICH, dim=3, hidden=(), linear=False),
     "decay": lambda: pbodl.FMMLP(RICH, dim=3, hidden=(4,), half_life="1h", decay_mean=True),

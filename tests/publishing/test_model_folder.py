@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from pbodl.errors import InputError
@@ -25,7 +26,7 @@ def test_there_and_back(written):
     publication = folder.read(ENTRY)
     assert_same_bits(publication.arrays, model.state())
     assert publication.manifest.schema == model.schema
-    assert publication.manifest.spec == model.spec
+    assert msgspec.convert(publication.manifest.spec, model.Spec) == model.spec
     assert publication.manifest.kind == "fm-mlp"
 
 

@@ -22,7 +22,8 @@ from pbodl._jit import inlined, kernel
 from pbodl.kernels.arguments import USUAL
 from pbodl.kernels.normal import TWO, ZERO
 
-CONCAT, SUM, FM, FFM, GROUP_FM = 0, 1, 2, 3, 4
+CONCAT, SUM, FM, FFM, GROUP_FM, PAIRS = 0, 1, 2, 3, 4, 5
+BY_GROUP = (FFM, PAIRS)  # operations for which a feature has one vector per group
 EXACT, PAPER = 0, 1
 
 
@@ -156,4 +157,6 @@ def fm_backward(m_x, v_x, at, members, n, g, mode, sums, dm_z, dv_z, dm_x, dv_x)
 
 def width(op: int, dim: int, n_fields: int) -> int:
     """How many numbers z_0 has."""
+    if op == PAIRS:
+        return n_fields * (n_fields - 1) // 2
     return dim * n_fields if op == CONCAT else dim

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
-from pbodl.kernels.layers.interaction import FFM
+from pbodl.kernels.layers.interaction import BY_GROUP
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.serving.scoring.candidate_kernels import SERVED, Packed
@@ -45,7 +45,7 @@ def check_served(model: DeepProbit) -> None:
 
 
 def layout_of(model: DeepProbit) -> PackedLayout:
-    return PackedLayout(len(model.schema.groups) if model.op == FFM else 1, model.spec.dim, model.spec.linear)
+    return PackedLayout(len(model.schema.groups) if model.op in BY_GROUP else 1, model.spec.dim, model.spec.linear)
 
 
 def pack(table: Table, layout: PackedLayout) -> NDArray[np.float32]:

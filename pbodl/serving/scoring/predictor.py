@@ -18,13 +18,14 @@ from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import nearest
 from pbodl.errors import InputError
 from pbodl.kernels.arguments import USUAL
-from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, GROUP_FM, SUM
+from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, GROUP_FM, PAIRS, SUM
 from pbodl.kernels.sample_blocks import pack_layers
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.serving.follower import Version
 from pbodl.serving.scoring.candidate_kernels import EMPTY, Operation, Samples, Sums, room_for, score_candidates, sum_features
 from pbodl.serving.scoring.packed_rows import check_served
+from pbodl.serving.scoring.pair_candidates import score_pair_candidates
 from pbodl.serving.scoring.remembered_ads import CAPACITY, Remembered
 from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
 
@@ -66,6 +67,11 @@ class Predictor:
             # The other groups only need the sum of these features.
             self._own_operation = self._operation._replace(op=np.int64(SUM), classes=np.int64(1))
             self._own_class_of_field = np.zeros_like(self._class_of_field)
+        elif model.op == PAIRS:
+            own_fields, classes_of_own = self.encoder.own_fields, np.zeros_like(self._class_of_field)
+            classes_of_own[own_fields] = np.arange(len(own_fields))
+            self._own_operation = self._operation._replace(classes=np.int64(len(own_fields)))
+            self._own_class_of_field = classes_of_own
         self._packed = version.table.packed()
         self._layers = pack_layers(model.dense, model.shape.sizes)
         scaled = [field.kind == "number" and field.transform == "scale" for field in model.schema.fields]
@@ -140,6 +146,12 @@ class Predictor:
         model = self.version.model
         samples = self._samples(shared, self._class_of_field)
         with wrapping():
+            if model.op == PAIRS:
+                score_pair_candidates(
+                    self._packed, samples, self._operation, model.clock, model.network, sums, self.encoder.own_fields, places,
+                    model.dense.mean[0, 0], model.dense.variance[0, 0], scores,
+                )  # fmt: skip
+                return
             score_candidates(
                 self._packed, samples, self._operation, self._own_operation, model.clock, model.row_prior, model.forgetting,
                 sums, places, self._layers, model.shape, scores,
@@ -178,6 +190,6 @@ def _classes(model: DeepProbit) -> tuple[NDArray[np.int32], int]:
     fields = len(model.schema.fields)
     if model.shape.op in (FFM, GROUP_FM):
         return model.schema.group_codes, len(model.schema.groups)
-    if model.op == CONCAT:
+    if model.op in (CONCAT, PAIRS):
         return np.arange(fields, dtype=np.int32), fields
     return np.zeros(fields, np.int32), 1

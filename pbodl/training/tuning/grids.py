@@ -34,6 +34,13 @@ GRIDS: dict[str, Grid] = {
     "sparse-mlp": {"model.hidden": ((64, 32), (256,)), **_DEEP},
     "fm-mlp": {**_PAIRS, "model.pairs": ("fields", "groups")},
     "ffm-mlp": _PAIRS,
+    "pair-fm": {
+        "model.prior.linear": (0.004, 0.0075, 0.015, 0.03, 0.06, 0.12),
+        "model.prior.embedding": (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4),
+        "model.pair_weight": (0.1, 0.2, 0.3, 0.5),
+        "training.half_life": HALF_LIVES,
+        "model.dim": (4, 8, 16),
+    },
     "adpredictor": {"model.prior_variance": (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.16), "training.half_life": HALF_LIVES},
     "ftrl": {
         "model.alpha": (0.01, 0.02, 0.05, 0.1, 0.2, 0.4),

@@ -1,0 +1,88 @@
+"""PairFM (beyond the paper): products of pairs of fields, each with a weight that is learned; the model to start with.
+
+It is the field-weighted factorisation machine (Pan et al. 2018) made Bayesian and, where a schema has several groups, field-aware.
+The mathematics is in `kernels.layers.pairs`; the table, the clock and the rest come from `DeepProbit`.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from pbodl.data.schema import Schema
+from pbodl.kernels.arguments import Dense, Shape
+from pbodl.kernels.layers import interaction
+from pbodl.models.deep_probit import DeepProbit, empty_dense
+from pbodl.models.spec import PairSpec, Prior, TableSpec
+
+
+class PairFM(DeepProbit):
+    """Bayesian factorisation machine with a learned weight for every pair of fields.
+
+    The model to start with: it is the most accurate one after a single pass over logs that nobody tuned it for, it is fast, and its
+    variance counts what reaches the prediction in several ways with its covariance. A feature has a linear weight and one vector
+    for each group of fields; fields meet in pairs, and the stream decides how much each pair counts.
+
+    Parameters
+    ----------
+    schema          the columns (`Schema`)
+    dim             length of each of a feature's vectors
+    pair_weight     mean of the pairs' weights before any data
+    prior           prior variances (`Prior`); None is what does well on click logs
+    adapt_prior     correct the prior variances of the linear weights, field by field, by what the stream shows
+                    (`models.adaptation`); the scale of the vectors is left to the pairs' weights
+
+    All others as for `DeepProbit`.
+
+    Examples
+    --------
+    >>> import pbodl
+    >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])
+    >>> model = pbodl.PairFM(schema)
+    >>> rows = [{"user": u, "ad": a, "click": int(u == a)} for _ in range(50) for u in range(3) for a in range(3)]
+    >>> _ = model.learn(rows)
+    >>> p = model.predict([{"user": 1, "ad": 1}, {"user": 1, "ad": 2}, {"user": 7, "ad": 8}])
+    >>> bool(p.ctr[0] > 0.5 > p.ctr[1]), bool(p.variance[2] > p.variance[0])
+    (True, True)
+    """
+
+    kind: ClassVar[str] = "pair-fm"
+    Spec: ClassVar[type[TableSpec]] = PairSpec
+    op: ClassVar[int] = interaction.PAIRS
+    spec: PairSpec
+
+    def __init__(
+        self,
+        schema: Schema,
+        dim: int = 8,
+        linear: bool = True,
+        pair_weight: float = 0.3,
+        prior: Prior | None = None,
+        adapt_prior: bool = True,
+        half_life: str | None = None,
+        decay_mean: bool = False,
+        step_cap: float | None = None,
+        capacity: int | None = None,
+        time_to_live: str | None = None,
+        negative_rate: float = 1.0,
+        initial_spread: float = 0.03,
+        seed: int = 0,
+    ) -> None:
+        self._build(schema, PairSpec(
+            dim=dim, linear=linear, pair_weight=pair_weight, prior=prior or Prior(), adapt_prior=adapt_prior, half_life=half_life,
+            decay_mean=decay_mean, step_cap=step_cap, capacity=capacity, time_to_live=time_to_live, negative_rate=negative_rate,
+            initial_spread=initial_spread, seed=seed,
+        ))  # fmt: skip
+
+    def _shape(self, schema: Schema, spec: TableSpec) -> Shape:
+        pairs = interaction.width(self.op, spec.dim, len(schema.fields))
+        sizes = np.array((pairs, 1), np.int64)
+        return Shape(np.int64(self.op), np.int64(interaction.EXACT), sizes, np.int64(pairs), np.float32(0.0), schema.group_codes)
+
+    def _initial_dense(self) -> Dense:
+        """The weights of the pairs, and the bias, before any data."""
+        dense, prior, pairs = empty_dense(self.shape.sizes), self.spec.prior, int(self.shape.width)
+        dense.mean[0, 0, :pairs] = self.spec.pair_weight
+        dense.prior_variance[:] = prior.dense
+        dense.prior_variance[0, 0, pairs] = prior.bias
+        dense.variance[:] = dense.prior_variance
+        return dense
