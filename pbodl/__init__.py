@@ -1,7 +1,5 @@
 """PBODL: parallel Bayesian online deep learning for click-through rates."""
 
-from importlib.metadata import version as _version
-
 from pbodl.baselines import AdPredictor, BatchDNN, BatchFM, FTRLProximal, MatchBox
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
@@ -32,5 +30,3 @@ __all__ = [
     "SparseMLP",
     "load",
 ]
-
-__version__ = _version("pbodl")
