@@ -1,4 +1,4 @@
-"""The only place where Numba is configured.
+"""The only module where Numba is configured.
 
 `jit` compiles a plain Python loop. Its machine code is cached on disk in a folder named by a hash of the sources it can call:
 Numba's own cache looks at the file of the *caller* alone, and would serve stale code after an edit of a callee.
@@ -25,9 +25,9 @@ from numba.np.arrayobj import make_array
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 
-# A kernel's arrays do not overlap: without this flag, for which Numba has no option of its own, the vector loops test at every
-# entry whether they do, or give up and run number by number. And it counts no references: that is an atomic operation for every
-# view of an array, a dozen a layer, and cost as much as a layer's arithmetic.
+# A kernel's arrays do not overlap. Without this flag, for which Numba has no option, vector loops test at every entry whether they
+# do, or fall back to single numbers. And a kernel counts no references: that is an atomic operation for every view of an array, a
+# dozen per layer, and cost as much as a layer's arithmetic.
 CPUTargetOptions.noalias = TargetOptions.Mapping("noalias")
 KERNEL: dict[str, Any] = {"noalias": True, "_nrt": False}
 
@@ -78,8 +78,8 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_order(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `inlined`, for a sum that is not to be taken in another order: the compiler would gather numbers from everywhere to add
-    eight at once, and gathering takes longer than adding."""
+    """As `inlined`, for a sum whose order must stay: the compiler would gather scattered numbers to add eight at once, and
+    gathering takes longer than adding."""
     return _compiled(function, {"contract"}, forceinline=True, **KERNEL)
 
 
@@ -89,7 +89,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def prefetch(array: Any, row: Any) -> None:
-    """Ask for the start of array[row], which is needed soon: waiting for memory then overlaps with arithmetic."""
+    """Prefetch the start of array[row], which is needed soon: waiting for memory then overlaps with arithmetic."""
 
 
 @intrinsic
@@ -98,10 +98,10 @@ def _prefetch(_: Any, array: Any, row: Any) -> Any:
         view = make_array(signature.args[0])(context, builder, arguments[0])
         byte, flag, size = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
         step = builder.extract_value(view.strides, 0)
-        place = builder.gep(builder.bitcast(view.data, byte), [builder.mul(builder.zext(arguments[1], size), step)])
+        address = builder.gep(builder.bitcast(view.data, byte), [builder.mul(builder.zext(arguments[1], size), step)])
         instruction = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = cgutils.get_or_insert_function(builder.module, instruction, "llvm.prefetch.p0")
-        builder.call(function, [place, flag(0), flag(3), flag(1)])  # to read, into the nearest cache, data
+        builder.call(function, [address, flag(0), flag(3), flag(1)])  # to read, into the nearest cache, data
         return context.get_dummy_value()
 
     return types.void(array, types.uint32), generate
@@ -113,7 +113,7 @@ def _compiled_prefetch(array, row):  # Numba compares its signature with the lam
 
 
 def first_column(array: Any) -> Any:
-    """array[:, 0] of an array of one column, and known to be without gaps if the array is: then no step is multiplied out."""
+    """array[:, 0] of an array of one column; the compiler knows it is contiguous if the array is, and multiplies no strides."""
     return array[:, 0]
 
 
@@ -124,7 +124,7 @@ def _compiled_first_column(array):
 
 @intrinsic
 def fetch_add(context, counter, amount):
-    """counter[0] += amount in one step, whatever other threads do, and what it was before; an array of int64. For compiled code."""
+    """Add to counter[0], an int64, in one atomic step, and return its value before. For compiled code."""
 
     def generate(context, builder, signature, arguments):
         array = make_array(signature.args[0])(context, builder, arguments[0])

@@ -1,8 +1,8 @@
-"""A Gaussian in its two forms, and what Bayes' rule does with them.
+"""A Gaussian in its two forms, and the products and quotients of Bayes' rule.
 
-Letters: mean m, variance v; precision π = 1/v, precision-mean π m. In the natural form a product of densities is a sum, a quotient
-a difference: what data said about a weight is the posterior divided by the prior. A quotient need not be a Gaussian: its precision
-may be zero or negative (erratum E6), so it is kept in natural form, and only a product with a proper Gaussian goes back.
+Letters: mean m, variance v; precision π = 1/v, precision-mean π m. In natural form a product of densities is a sum and a quotient a
+difference; what the data added to a weight is the posterior divided by the prior. A quotient need not be a Gaussian: its precision
+may be zero or negative (erratum E6), so it stays in natural form; only a product with a proper Gaussian is converted back.
 """
 
 from typing import Any, NamedTuple

@@ -3,12 +3,12 @@
 Letters: N(m_i, v_i) the weight of feature i, with value x_i (1 for a category); y = ±1 the label; β² the noise.
     Σ² = β² + Σ x_i² v_i            t = y Σ x_i m_i / Σ              p(click) = Φ(Σ x_i m_i / Σ)
     m_i += y x_i (v_i/Σ) v(t)       v_i *= 1 - x_i² (v_i/Σ²) w(t)    v(t) = φ(t)/Φ(t), w(t) = v(t) (v(t) + t)
-A bias weight is always active. Only v/β² matters, so that predictions give the latent mean and variance in units of β.
+A bias weight is always active. Only v/β² matters, so predictions give the latent mean and variance in units of β.
 
-Dynamics: the likelihood's part of a weight is forgotten, in mean and in variance, by a share ε: as published at every sample that
-the feature takes part in (`epsilon`), or by the time since it last did (`half_life`).
+Dynamics: a weight forgets a share ε of what the likelihood contributed, in mean and in variance: either, as published, at every
+sample that has the feature (`epsilon`), or by the time since the last one (`half_life`).
 
-The tails are exact: River's AdPredictor, otherwise the same step by step, holds t to ±5 (tests/baselines/test_adpredictor.py).
+The tails are exact: River's AdPredictor, otherwise the same step by step, clips t to ±5 (tests/baselines/test_adpredictor.py).
 """
 
 import math
@@ -53,7 +53,7 @@ class AdPredictorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dynamics(NamedTuple):
-    """What the kernels need to know beside the weights."""
+    """The parameters, as the kernels take them."""
 
     prior_variance: np.float64
     noise: np.float64  # β²
@@ -63,7 +63,7 @@ class Dynamics(NamedTuple):
 
 @inlined
 def forgotten(m, v, elapsed, dynamics):
-    """A weight after `elapsed` of the clock."""
+    """A weight after `elapsed` units of the clock."""
     if elapsed <= 0.0:
         return m, v
     return decay(m, v, dynamics.prior_variance, 2.0 ** (-elapsed / dynamics.half_life), True)
@@ -71,7 +71,7 @@ def forgotten(m, v, elapsed, dynamics):
 
 @inlined
 def learned(m, v, x, dm, h, power, dynamics):
-    """A weight after a sample to the given power: m' = m + v dm, v' = v - v² h for power 1; then ε of it is forgotten."""
+    """A weight after a sample to the given power (m' = m + v dm, v' = v - v² h for power 1), and after forgetting ε of it."""
     g = x * x * v * h
     c = tempered(g, power)
     m, v = m + power * x * v * dm * c, v * (1.0 - g) * c
@@ -80,7 +80,7 @@ def learned(m, v, x, dm, h, power, dynamics):
 
 @jit
 def learn_batch(weights, last_seen, count, bias, samples, dynamics, ctr):
-    """Learn samples one after the other. MODIFIES: weights, last_seen, count, bias; ctr, the probabilities made before."""
+    """Learn samples one after the other. MODIFIES: weights, last_seen, count, bias; ctr, the probabilities predicted before."""
     features, clicks, powers, clock = samples
     indptr, rows, values = features.indptr, features.rows, features.values
     noise, half_life = dynamics.noise, dynamics.half_life
@@ -117,7 +117,7 @@ def learn_batch(weights, last_seen, count, bias, samples, dynamics, ctr):
 
 @jit
 def predict_batch(weights, last_seen, bias, features, now, dynamics, mean, variance):
-    """Moments of Σ x_i w_i, the bias with them. MODIFIES: mean, variance."""
+    """Moments of Σ x_i w_i, including the bias. MODIFIES: mean, variance."""
     indptr, rows, values = features.indptr, features.rows, features.values
     half_life = dynamics.half_life
     for sample in range(len(mean)):
@@ -142,19 +142,19 @@ def click_probabilities(mean, variance, noise, ctr):
 
 
 class AdPredictor(LinearBaseline):
-    """AdPredictor: a Gaussian per feature, updated in closed form; Bing's model, and the one to beat.
+    """AdPredictor: one Gaussian per feature, updated in closed form; Bing's model, and the one to beat.
 
-    When you would want it: features that matter by themselves, no patience for tuning, and a need to know how sure the model is. It
-    learns over a million rows a second, but knows of no interactions: cross the fields yourself, or take `FMMLP`.
+    When you would want it: features matter by themselves, you do not want to tune, and you need to know how certain the model is.
+    It learns over a million rows a second, but no interactions: cross the fields yourself, or use `FMMLP`.
 
     Parameters
     ----------
     schema          the columns (`Schema`)
-    prior_variance  of every weight, the bias included
+    prior_variance  prior variance of every weight, including the bias
     beta            standard deviation of the noise
-    epsilon         share of what the likelihood said that a weight forgets at each of its samples; 0 never
+    epsilon         share of the likelihood's contribution that a weight forgets at each of its samples; 0: never
     half_life       instead of `epsilon`: forget by time, "7d", or "1M rows"
-    negative_rate   share of negatives left in the stream that it learns from; predictions are recalibrated
+    negative_rate   share of negatives that is left in the stream; predictions are recalibrated
 
     Examples
     --------

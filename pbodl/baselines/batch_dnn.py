@@ -1,4 +1,4 @@
-"""The deep network in batch: embeddings, side by side or summed, and a multilayer perceptron with ReLU; logistic loss.
+"""The deep network in batch: embeddings, concatenated or summed, and a multilayer perceptron with ReLU; logistic loss.
 
 Letters: e_i the embedding (K) of feature i, x_i its value; W_l (in x out), c_l the weights and biases of layer l.
     h_0 = the fields' Σ x_i e_i side by side ("concat"), or Σ_i x_i e_i ("sum")
@@ -23,7 +23,7 @@ from pbodl.kernels.layers.embedding import standard_draws
 from pbodl.kernels.normal import ZERO
 from pbodl.models.parameter_checks import check_choice, checked_layers
 
-SAMPLES = 4096  # that the kernels take at a time
+SAMPLES = 4096  # samples per call of the kernels
 
 
 class BatchDNNSpec(BatchSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +40,7 @@ class BatchDNNSpec(BatchSpec, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @functools.lru_cache(maxsize=32)
 def dnn_forward(slot_fields: tuple[int, ...], concat: bool, layers: int) -> Forward:
-    """The network for JAX, of samples whose slots belong to these fields."""
+    """The network for JAX, for samples whose slots belong to these fields."""
     import jax.numpy as jnp
 
     fields = slot_fields[-1] + 1
@@ -93,16 +93,16 @@ def layer_forward(h, weight, bias, last, a):
 
 
 class BatchDNN(BatchModel):
-    """Batch deep network: embeddings and a perceptron, fitted anew to a window of history.
+    """Batch deep network: embeddings and a perceptron, refitted to a window of history.
 
-    When you would want it: as for `BatchFM`, with a network instead of pairs. More than an epoch or two seldom helps; the held-out
+    When you would want it: as for `BatchFM`, with a network instead of pairs. More than an epoch or two seldom helps; a held-out
     part of the history decides.
 
     Parameters
     ----------
     hidden          sizes of the hidden layers, one to five
-    embedding       "concat": the fields' embeddings side by side; "sum": all added up
-    The others are those of `BatchFM`.
+    embedding       "concat" for the fields' embeddings side by side, "sum" for their sum
+    All other parameters are those of `BatchFM`.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 Letters: v_i the factors (K) and w_i the linear weight of feature i, x_i its value, w_0 the bias.
     logit = w_0 + Σ_i w_i x_i + ½ Σ_k [(Σ_i v_ik x_i)² - Σ_i (v_ik x_i)²]
-A row of the table holds v_i and, in its last place, w_i.
+A row of the table holds v_i and, in its last column, w_i.
 """
 
 from typing import Any
@@ -55,25 +55,26 @@ def fm_logits(weights, bias, indptr, rows, values, logits):
 
 
 class BatchFM(BatchModel):
-    """Batch factorisation machine: fitted anew to a window of history, by minibatches and several epochs.
+    """Batch factorisation machine: refitted to a window of history, in minibatches and several epochs.
 
-    When you would want it: as the model that is retrained every night, to compare with one that never stops learning. `learn` only
-    gathers history, and predicts with the last fit (before the first, 0.5); `fit` trains, or `retrain_every` does at its moments.
+    When you would want it: to compare a model that is retrained every night with one that never stops learning. `learn` only
+    gathers history, and predicts with the last fit (0.5 before the first); `fit` trains, and so does `retrain_every` at fixed
+    times.
 
     Parameters
     ----------
     schema          the columns (`Schema`)
     dim             length of a feature's factors
     window          how much history to keep and to fit to: "7d", or "2M rows"; None keeps all
-    retrain_every   fit when the clock enters a new period ("1d", "4h"), or every so many rows ("500k rows"); None: by `fit()` alone
+    retrain_every   fit when the clock enters a new period ("1d", "4h"), or every so many rows ("500k rows"); None: only by `fit()`
     optimizer       "adagrad" or "adam"
-    learning_rate   None is the optimizer's usual one, 0.03 or 0.001
+    learning_rate   None uses the optimizer's default, 0.03 or 0.001
     batch_size      samples per step
-    max_epochs      the most epochs; fewer if the last tenth of the history is predicted no better
+    max_epochs      the largest number of epochs; fewer if predictions of the last tenth of the history stop improving
     l2              strength of L2, per use of a weight
     initial_spread  standard deviation of the initial factors
-    negative_rate   share of negatives left in the stream that it learns from; predictions are recalibrated
-    seed            of the initial factors and of the order of samples
+    negative_rate   share of negatives that is left in the stream; predictions are recalibrated
+    seed            random seed for the initial factors and the order of samples
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""What the batch models share: they gather a history, and are fitted to it anew from time to time.
+"""What the batch models share: they gather a history, and are refitted to it from time to time.
 
-Between fits nothing changes but the history. A prediction is a kernel's on plain arrays: JAX is needed to fit, not to predict.
+Between fits only the history changes. Kernels on plain arrays predict: JAX is needed to fit, not to predict.
 """
 
 from abc import abstractmethod
@@ -29,7 +29,7 @@ from pbodl.models.parameter_checks import check_choice, check_number, check_whol
 
 
 class BatchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The parameters that all batch models have."""
+    """The parameters that all batch models share."""
 
     dim: int = 16
     window: str | None = "2M rows"
@@ -61,7 +61,7 @@ class BatchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Fitted(NamedTuple):
-    """What a fit came to: samples in the history, the best number of epochs, the log loss of the held-out last part (NaN: none)."""
+    """The result of a fit: samples in the history, best number of epochs, log loss of the held-out last part (NaN: none)."""
 
     rows: int
     epochs: int
@@ -70,7 +70,7 @@ class Fitted(NamedTuple):
 
 @jit
 def draw_weights(keys, wanted, seed, scale, dim, weights):
-    """Initial weights of the wanted rows, in their first `dim` places: pure functions of (seed, key, place). MODIFIES: weights."""
+    """Draw the first `dim` columns of the wanted rows: pure functions of (seed, key, column). MODIFIES: weights."""
     for r in range(len(keys)):
         if wanted[r]:
             for k in range(dim):
@@ -78,7 +78,7 @@ def draw_weights(keys, wanted, seed, scale, dim, weights):
 
 
 class BatchModel(Model):
-    """A model that is fitted to its history. A subclass says what its network is, to JAX and to a kernel."""
+    """A model that is fitted to its history. A subclass defines its network twice: for JAX and as a kernel."""
 
     spec: BatchSpec
 
@@ -114,15 +114,15 @@ class BatchModel(Model):
 
     @abstractmethod
     def _logits(self, weights: Floats, dense: Dense, samples: SampleHistory) -> NDArray[np.float64]:
-        """The network as a kernel, each sample by itself; rows of unseen features are -1, and count for nothing."""
+        """The network as a kernel, sample by sample; rows of unseen features are -1, and contribute nothing."""
 
     def fit(self) -> Fitted:
-        """Train anew, from scratch, on all that is in the window."""
+        """Train from scratch on everything in the window."""
         require_jax()
         history = self.buffer.history()
         n = len(self.buffer)
         if not n:
-            raise InputError("there is nothing to fit to: let the model learn some rows first")
+            raise InputError("there is no history to fit to; let the model learn some rows first")
         known = np.zeros(self.table.size, np.bool_)
         known[history.rows[: history.indptr[training_part(n)]]] = True
         weights = np.zeros((self.table.size, self._width()), np.float32)
@@ -160,7 +160,7 @@ class BatchModel(Model):
         rows = table.insert(batch.keys[first:last])
         new = np.flatnonzero(rows >= old_size)
         table.field[rows[new]] = batch.fields[first:last][new]
-        table.column("weights")[old_size:] = 0.0  # until the next fit they count for nothing, as if unseen
+        table.column("weights")[old_size:] = 0.0  # until the next fit they contribute nothing, as if unseen
         samples = SampleHistory(
             batch.indptr[start : stop + 1] - first, rows, values[first:last], batch.clicks[start:stop], batch.weights[start:stop]
         )
@@ -177,7 +177,7 @@ class BatchModel(Model):
         return Prediction(_sigmoid(logits), logits, np.zeros(len(batch)))
 
     def _fit_moments(self, clock: NDArray[np.float64]) -> list[int]:
-        """The samples before which to fit: the first of a period; in rows, the one after a full period (it may be yet to come)."""
+        """The samples before which to fit: the first of a period; in rows, the one after a full one (maybe in the next batch)."""
         if self._period is None:
             return []
         n, period = len(clock), self._period.amount

@@ -1,11 +1,11 @@
 """Training in minibatches with JAX and optax: epochs over a history, early stopping on its last part.
 
 A network is a function `forward(vectors, dense) -> logits`: `vectors` (samples, slots, D) are the table's rows of a sample's
-features, times their values; `dense` are its other arrays, by name. Gradients reach only the rows of a minibatch: these are
-gathered, stepped with their part of the optimiser's state, and put back, so that a step costs what its samples cost, and not what
-the table does.
+features, times their values; `dense` are its other arrays, by name. Gradients reach only the rows of a minibatch: each step gathers
+these rows with their part of the optimiser's state, updates them, and puts them back. So the cost of a step depends on its samples,
+not on the size of the table.
 
-Shapes are rounded up, so that one compiled step serves every minibatch, and most of the fits to come.
+Shapes are rounded up, so that one compiled step serves every minibatch, and most later fits.
 """
 
 import functools
@@ -20,10 +20,10 @@ from pbodl.baselines.buffer import SampleHistory
 from pbodl.baselines.minibatch import MinibatchLayout, power_of_two
 from pbodl.errors import InputError
 
-OPTIMIZERS = {"adagrad": 0.03, "adam": 0.001}  # and their usual learning rates
-# The loss of a minibatch is a sum, so that a rare feature's first step has the size that its gradient says: α g/√(1 + Σg²).
+OPTIMIZERS = {"adagrad": 0.03, "adam": 0.001}  # with their default learning rates
+# The loss of a minibatch is a sum, so that a rare feature's first step follows its gradient: α g/√(1 + Σg²).
 ADAGRAD_START = 1.0
-HELD_OUT = 0.1  # of the history: its last part decides when to stop
+HELD_OUT = 0.1  # share of the history whose last part decides when to stop
 SMALLEST_TABLE = 1024
 Floats = NDArray[np.float32]
 Dense = dict[str, Floats]
@@ -42,16 +42,16 @@ class Recipe(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What training came to."""
+    """The result of training."""
 
     weights: Floats  # the table's rows
     dense: Dense
-    epochs: int  # the best number of them
+    epochs: int  # the best number of epochs
     log_loss: float  # of the held-out part, before it was learned from; NaN if there is none
 
 
 def require_jax() -> None:
-    """Refuse to go on without the libraries of the extra `batch`."""
+    """Refuse to train without the libraries of the extra `batch`."""
     if importlib.util.find_spec("jax") is None or importlib.util.find_spec("optax") is None:
         raise InputError(
             "the batch models are trained by JAX and optax, which are not installed; install them: pip install pbodl[batch]"
@@ -60,7 +60,7 @@ def require_jax() -> None:
 
 @functools.lru_cache(maxsize=32)
 def compiled_step(forward: Forward, optimizer: str, learning_rate: float, l2: float) -> tuple[Any, Any]:
-    """(start, step): start gives the carry (rows, their optimiser's state, dense, its state), step takes it over one minibatch."""
+    """(start, step): start makes the carry (rows, their optimiser's state, dense, its state), step updates it by one minibatch."""
     import jax
     import optax
 
@@ -69,8 +69,8 @@ def compiled_step(forward: Forward, optimizer: str, learning_rate: float, l2: fl
     else:
         rule = optax.adam(learning_rate)
 
-    def loss(vectors: Any, dense: Any, places: Any, values: Any, clicks: Any, weights: Any) -> Any:
-        used = vectors[places] * values[..., None]
+    def loss(vectors: Any, dense: Any, indices: Any, values: Any, clicks: Any, weights: Any) -> Any:
+        used = vectors[indices] * values[..., None]
         losses = optax.sigmoid_binary_cross_entropy(forward(used, dense), clicks)
         return weights @ (losses + l2 * (used**2).sum((1, 2)))
 
@@ -115,7 +115,7 @@ class FittingRun:
             self.carry = self._step(self.carry, *self.layout.minibatch(samples, self.allocated))
 
     def copied_carry(self) -> Any:
-        """The carry as it is now: a step overwrites its own in place."""
+        """A copy of the carry: a step overwrites the original."""
         import jax
 
         return jax.tree.map(lambda array: array.copy(), self.carry)
@@ -126,9 +126,9 @@ class FittingRun:
 
 
 def train(run: FittingRun, logits: Callable[[Floats, Dense, SampleHistory], NDArray[np.float64]]) -> Fit:
-    """Epochs until the held-out last part of the history is predicted no better; then once over that part too.
+    """Train epochs until predictions of the held-out last part stop improving; then learn that part once too.
 
-    The last pass is for freshness: without it, the most recent of what is known would never be learned.
+    Without the last pass the most recent rows would never be learned.
     """
     history, recipe = run.layout.history, run.recipe
     n = len(history.clicks)
@@ -147,12 +147,12 @@ def train(run: FittingRun, logits: Callable[[Floats, Dense, SampleHistory], NDAr
 
 
 def training_part(samples: int) -> int:
-    """How many of the first samples of a history are for training."""
+    """How many samples of a history, from the first, are for training."""
     return samples - int(HELD_OUT * samples)
 
 
 def log_loss(logits: NDArray[np.float64], samples: SampleHistory) -> float:
-    """The weighted mean log loss; NaN of nothing."""
+    """The weighted mean log loss; NaN without samples."""
     losses = np.logaddexp(0.0, logits) - samples.clicks * logits
     total = float(samples.weights.sum())
     return float(samples.weights @ losses) / total if total > 0.0 else float("nan")

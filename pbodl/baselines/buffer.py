@@ -1,4 +1,4 @@
-"""The history that a batch model is fitted to: samples as rows of the table, in time order, the oldest dropped."""
+"""The history that a batch model is fitted to: samples in time order, without the oldest."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ class SampleHistory(NamedTuple):
 
 
 class Queue:
-    """An array that grows at its end and is cut at its start, both in constant time per number on average."""
+    """An array that grows at its end and shrinks at its start, both in constant time per number on average."""
 
     def __init__(self, dtype: Any) -> None:
         self._array: NDArray = np.empty(0, dtype)
@@ -42,7 +42,7 @@ class Queue:
         return self._stop - self._start
 
     def view(self) -> NDArray:
-        """What is in it; valid until it changes."""
+        """Its contents; valid until it changes."""
         return self._array[self._start : self._stop]
 
     def append(self, more: NDArray) -> None:
@@ -58,7 +58,7 @@ class Queue:
 
 
 class Buffer:
-    """Samples of up to `most_rows`, and of up to `longest` on the clock; None is no bound."""
+    """The newest samples: up to `most_rows` of them, and up to `longest` back on the clock; None: no limit."""
 
     def __init__(self, most_rows: int | None, longest: float | None) -> None:
         self.most_rows, self.longest = most_rows, longest
@@ -68,7 +68,7 @@ class Buffer:
         return len(self._queues["lengths"])
 
     def append(self, samples: SampleHistory, times: NDArray[np.float64]) -> None:
-        """Add samples, but for those of weight 0, which have nothing to teach; and drop what became too old."""
+        """Add samples, except those of weight 0, and drop what is too old."""
         lengths, kept = np.diff(samples.indptr), samples.weights > 0
         features = np.repeat(kept, lengths)
         columns = {"rows": samples.rows[features], "values": samples.values[features], "lengths": lengths[kept]}
@@ -97,7 +97,7 @@ class Buffer:
         return {name: queue.view().copy() for name, queue in self._queues.items()}
 
     def load_state(self, columns: Mapping[str, NDArray]) -> None:
-        """Become the buffer whose `state()` this is; `check_columns` comes first."""
+        """Restore a buffer from its `state()`; call `check_columns` first."""
         for name, queue in self._queues.items():
             queue.drop(len(queue))
             queue.append(columns[name])

@@ -2,9 +2,9 @@
 
 Letters: z_i, n_i the two numbers of coordinate i; x_i its feature's value (1 for a category); α, β the rate's parameters; λ1, λ2
 the strengths of L1 and L2.
-    w_i = 0 if |z_i| ≤ λ1, else -(z_i - sgn(z_i) λ1) / ((β + √n_i)/α + λ2)          worked out when it is needed, never stored
+    w_i = 0 if |z_i| ≤ λ1, else -(z_i - sgn(z_i) λ1) / ((β + √n_i)/α + λ2)          computed when needed, never stored
     p = σ(Σ w_i x_i)      g_i = (p - y) x_i      s_i = (√(n_i + g_i²) - √n_i)/α     z_i += g_i - s_i w_i      n_i += g_i²
-The bias is a coordinate whose feature is always there. An example's weight multiplies its gradient, as in the paper's subsampling.
+The bias is a coordinate whose feature is always active. An example's weight multiplies its gradient, as in the paper's subsampling.
 """
 
 import math
@@ -66,11 +66,11 @@ def sigmoid(logit):
 
 @jit
 def learn_batch(pairs, last_seen, count, bias, samples, rates, ctr):
-    """Learn samples one after the other. MODIFIES: pairs, last_seen, count, bias; ctr, the probabilities made before."""
+    """Learn samples one after the other. MODIFIES: pairs, last_seen, count, bias; ctr, the probabilities predicted before."""
     features, clicks, powers, clock = samples
     indptr, rows, values = features.indptr, features.rows, features.values
     inverse_alpha = 1.0 / rates.alpha
-    # Coordinates are gathered first, so that the roots and quotients of a sample become vector instructions. Index 0 is the bias.
+    # Gather the coordinates first, so that the roots and quotients of a sample become vector instructions. Index 0 is the bias.
     most = most_features(indptr) + 1
     z, n, x = np.empty(most), np.empty(most), np.ones(most)
     w, root = np.empty(most), np.empty(most)
@@ -117,15 +117,15 @@ def predict_batch(pairs, bias, features, rates, logits, ctr):
 class FTRLProximal(LinearBaseline):
     """FTRL-Proximal: Google's linear model, whose L1 leaves most weights at exactly zero.
 
-    When you would want it: a small model to serve, from very many features of which few matter.
+    When you would want it: you need a small model to serve, and few of very many features matter.
 
     Parameters
     ----------
     schema         the columns (`Schema`)
-    alpha, beta    of the rate α/(β + √Σg²); α is the one to tune
-    l1             strength of L1: larger leaves fewer weights
+    alpha, beta    parameters of the rate α/(β + √Σg²); tune α
+    l1             strength of L1: larger values leave fewer weights
     l2             strength of L2
-    negative_rate  share of negatives left in the stream that it learns from; predictions are recalibrated
+    negative_rate  share of negatives that is left in the stream; predictions are recalibrated
 
     Examples
     --------

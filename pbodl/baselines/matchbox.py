@@ -13,11 +13,11 @@ All u, v and biases are independent Gaussians. Messages (< > is the mean under t
     click to r       r is cut at 0 and matched by a Gaussian, with AdPredictor's v(t) and w(t)
     product to z_k   mean <s><t>, variance <s²><t²> - <s>²<t>²
     product to s_k   variational: precision <t²>/σ², precision-mean μ <t>/σ², where N(μ, σ²) comes to z_k from r; to t_k alike
-The product makes a loop, which is gone through until the marginals of s and t settle. Then every feature gets its share, the
-posterior becomes the prior, and the sample is done with (ADF).
+The product makes the graph loopy: messages repeat until the marginals of s and t settle. Then every feature gets its share, the
+posterior becomes the prior, and the sample is not kept (ADF).
 
-Dynamics: variances grow by `drift` per time step, worked out when a feature is seen again. Initial means are small draws from
-(seed, key, dimension): at zero on both sides, a product has no gradient.
+Dynamics: variances grow by `drift` per time step, which is applied when a feature is seen again. Initial means are small draws from
+(seed, key, dimension), because a product of two zeros has no gradient.
 """
 
 from collections.abc import Mapping
@@ -83,21 +83,21 @@ class MatchBoxSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MatchBox(OnlineBaseline):
     """MatchBox: Microsoft's Bayesian recommender, bilinear in the features of user and context on one side, of the ad on the other.
 
-    When you would want it: what matters is who meets which ad, and not how the context meets the user.
+    When you would want it: it matters which user meets which ad, but not how context and user interact.
 
     Parameters
     ----------
-    schema          the columns (`Schema`); fields of group "ad" are one side, all others the other
+    schema          the columns (`Schema`); fields of group "ad" are one side, all other fields the other
     dim             number of traits, K
-    prior_variance  of every trait's weight
+    prior_variance  prior variance of every trait's weight
     bias_variance   prior variance of every bias
     beta            standard deviation of the noise
     initial_spread  standard deviation of the traits' initial means
-    rounds          the most rounds of messages per sample; about two are the rule
-    drift           what every variance grows by per time step
+    rounds          the largest number of rounds of messages per sample; about two are typical
+    drift           growth of every variance per time step
     time_step       "1d", "1h", or "100k rows"
-    negative_rate   share of negatives left in the stream that it learns from; predictions are recalibrated
-    seed            of the initial means
+    negative_rate   share of negatives that is left in the stream; predictions are recalibrated
+    seed            random seed for the initial means
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""MatchBox's messages, sample by sample. The factor graph and the letters are in the head of `matchbox`.
+"""MatchBox's messages, sample by sample. The docstring of `matchbox` explains the factor graph and the letters.
 
 Letters: (m, v) a Gaussian's mean and variance; s and t are rows USER and AD of arrays (2, K); Σ² the variance of r with its noise.
 """
@@ -14,9 +14,9 @@ from pbodl.kernels.layers.embedding import standard_draw
 from pbodl.kernels.normal import ONE, ZERO, cdf, corrections
 
 USER, AD = 0, 1
-MEAN, VARIANCE, LAST_SEEN = 0, 1, 2  # of the bias that is always active
+MEAN, VARIANCE, LAST_SEEN = 0, 1, 2  # numbers of the bias
 ROUNDS, REJECTED = 0, 1  # counters
-SETTLED = np.float32(0.01)  # of a trait's deviation: a smaller step of its mean ends the loop
+SETTLED = np.float32(0.01)  # the loop ends when no mean of a trait moves by more of its standard deviation
 
 
 class Traits(NamedTuple):
@@ -27,7 +27,7 @@ class Traits(NamedTuple):
     bias_mean: np.ndarray  # float32 (rows, 1)
     bias_variance: np.ndarray
     last_seen: np.ndarray  # float64 (rows,)
-    seen: np.ndarray  # uint32 (rows,): in how many samples
+    seen: np.ndarray  # uint32 (rows,): how many samples had the feature
 
 
 class MatchBoxSettings(NamedTuple):
@@ -40,7 +40,7 @@ class MatchBoxSettings(NamedTuple):
     seed: np.uint64
     noise: np.float64  # β²
     drift: np.float64  # of a variance per unit of the clock
-    rounds: np.int64  # the most per sample
+    rounds: np.int64  # the largest number per sample
 
 
 class MatchBoxScratch(NamedTuple):
@@ -61,7 +61,7 @@ def make_scratch(dim):
 
 @jit
 def initialise_traits(traits, keys, start, settings):
-    """Set rows [start, start + len(keys)) to what they are before any data. MODIFIES: traits."""
+    """Set rows [start, start + len(keys)) to their state before any data. MODIFIES: traits."""
     for n in range(len(keys)):
         r = start + n
         for k in range(traits.mean.shape[1]):
@@ -86,7 +86,7 @@ def drift_rows(traits, features, sample, now, drift):
 
 @inlined
 def clear(m, v):
-    """MODIFIES: m, v. (A loop: assignments to whole arrays take the compiler three times as long.)"""
+    """Set both to zero. MODIFIES: m, v. (A loop: assignments to whole arrays take the compiler three times as long.)"""
     for side in range(2):
         for k in range(m.shape[1]):
             m[side, k], v[side, k] = ZERO, ZERO
@@ -94,7 +94,7 @@ def clear(m, v):
 
 @inlined
 def sums_forward(traits, features, sample, settings, w):
-    """Messages of the sums to s and t, whose marginals start so; returns b's mean and variance, without the bias. MODIFIES: w."""
+    """Messages of the sums to s and t, their first marginals; returns mean and variance of b without the bias. MODIFIES: w."""
     m_w, v_w, m_b, v_b = traits.mean, traits.variance, traits.bias_mean, traits.bias_variance
     rows, values, fields, side_of_field = features.rows, features.values, features.fields, settings.side_of_field
     clear(w.m_prior, w.v_prior)
@@ -116,7 +116,7 @@ def sums_forward(traits, features, sample, settings, w):
 
 @inlined
 def sums_preview(traits, features, sample, now, settings, w):
-    """`sums_forward` that leaves the rows alone: drift and unseen features are worked out on the way. MODIFIES: w."""
+    """`sums_forward` that does not change the rows: it computes drift and unseen features on the fly. MODIFIES: w."""
     m_w, v_w, m_b, v_b, last_seen = traits.mean, traits.variance, traits.bias_mean, traits.bias_variance, traits.last_seen
     clear(w.m, w.v)
     mean, variance = ZERO, ZERO
@@ -168,7 +168,7 @@ def combined(m, v, precision, precision_mean):
 def product_backward(shrink, pull, total, power, w):
     """Messages from r through the product to s, and with its new marginal to t; returns the largest step of a mean, in deviations.
 
-    The click's Gaussian message to r, to the given power, reaches z_k less what else r is made of: with precision c w/D and
+    The click's Gaussian message to r, to the given power, reaches z_k without the other parts of r: with precision c w/D and
     precision-mean c (w <z_k> + pull)/D, where w = w(t), c the power, D = Σ² (1 - w + c w) - c w var z_k. MODIFIES: w.
     """
     m_s, v_s, m_t, v_t = w.m[USER], w.v[USER], w.m[AD], w.v[AD]
@@ -226,7 +226,7 @@ def sums_backward(traits, features, sample, now, settings, dm_b, h_b, w):
 
 @jit
 def learn_batch(traits, bias, samples, settings, ctr, counters):
-    """Learn samples one after the other. MODIFIES: traits, bias, counters; ctr, the probabilities made before."""
+    """Learn samples one after the other. MODIFIES: traits, bias, counters; ctr, the probabilities predicted before."""
     features, clicks, powers, clock = samples
     w = make_scratch(traits.mean.shape[1])
     for sample in range(len(clicks)):

@@ -1,7 +1,7 @@
 """From a history to minibatches of one fixed shape.
 
-Each field has as many slots as its fullest sample needs; a slot that a sample leaves empty has the value 0. The rows of the table
-that a minibatch touches are listed once, and its slots point into that list.
+Each field has as many slots as its fullest sample needs; an empty slot has the value 0. A minibatch lists the rows of the table
+that it touches once, and its slots point into that list.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from pbodl.baselines.buffer import SampleHistory
 
 @jit
 def field_widths(indptr, rows, field_of_row, widths):
-    """The most features that a sample has of each field. MODIFIES: widths."""
+    """The largest number of features that a sample has of each field. MODIFIES: widths."""
     counts = np.zeros(len(widths), np.int64)
     for sample in range(len(indptr) - 1):
         counts[:] = 0
@@ -24,10 +24,10 @@ def field_widths(indptr, rows, field_of_row, widths):
 
 
 @jit
-def fill_minibatch(history, samples, field_of_row, first_slot, place_of_row, distinct, places, values, clicks, weights):
-    """Lay samples out in slots; `places` point into `distinct`, the rows of the minibatch, each once. Returns how many these are.
+def fill_minibatch(history, samples, field_of_row, first_slot, index_of_row, distinct, indices, values, clicks, weights):
+    """Put samples into slots; `indices` point into `distinct`, the distinct rows of the minibatch. Returns the number of these.
 
-    MODIFIES: distinct, places, values, clicks, weights (zeroed by the caller); place_of_row (-1 everywhere, and left so).
+    MODIFIES: distinct, indices, values, clicks, weights (zeroed by the caller); index_of_row (-1 everywhere before and after).
     """
     indptr, rows = history.indptr, history.rows
     found = 0
@@ -38,21 +38,21 @@ def fill_minibatch(history, samples, field_of_row, first_slot, place_of_row, dis
         clicks[i], weights[i] = history.clicks[sample], history.weights[sample]
         for j in range(indptr[sample], indptr[sample + 1]):
             r = rows[j]
-            if place_of_row[r] < 0:
-                place_of_row[r] = found
+            if index_of_row[r] < 0:
+                index_of_row[r] = found
                 distinct[found] = r
                 found += 1
             field = field_of_row[r]
             slot = first_slot[field] + used[field]
             used[field] += 1
-            places[i, slot], values[i, slot] = place_of_row[r], history.values[j]
+            indices[i, slot], values[i, slot] = index_of_row[r], history.values[j]
     for n in range(found):
-        place_of_row[distinct[n]] = -1
+        index_of_row[distinct[n]] = -1
     return found
 
 
 class MinibatchLayout:
-    """Where the features of a history's samples stand in a minibatch of `batch_size`."""
+    """The slots of a history's features in a minibatch of `batch_size`."""
 
     def __init__(self, history: SampleHistory, field_of_row: NDArray[np.uint16], n_fields: int, batch_size: int) -> None:
         self.history, self.field_of_row, self.batch_size = history, field_of_row, batch_size
@@ -61,20 +61,29 @@ class MinibatchLayout:
         widths = np.array([power_of_two(int(width)) for width in widths])
         self.first_slot = np.cumsum(widths) - widths
         self.slot_fields = tuple(np.repeat(np.arange(n_fields), widths).tolist())
-        self._place_of_row = np.full(len(field_of_row), -1, np.int32)
+        self._index_of_row = np.full(len(field_of_row), -1, np.int32)
 
     def minibatch(self, samples: NDArray[np.int64], beyond: int) -> tuple[NDArray, ...]:
-        """The distinct rows (filled up with numbers from `beyond` on, which no row has), places, values, clicks, weights."""
+        """The distinct rows (padded with numbers from `beyond` on, which no row has), indices, values, clicks, weights."""
         # New arrays each time: JAX may still be reading the last ones.
         shape = (self.batch_size, len(self.slot_fields))
         distinct = np.zeros(shape[0] * shape[1], np.int32)
-        places, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+        indices, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
         clicks, weights = np.zeros(shape[0], np.float32), np.zeros(shape[0], np.float32)
         found = fill_minibatch(
-            self.history, samples, self.field_of_row, self.first_slot, self._place_of_row, distinct, places, values, clicks, weights
+            self.history,
+            samples,
+            self.field_of_row,
+            self.first_slot,
+            self._index_of_row,
+            distinct,
+            indices,
+            values,
+            clicks,
+            weights,
         )
         distinct[found:] = beyond + np.arange(len(distinct) - found)
-        return distinct, places, values, clicks, weights
+        return distinct, indices, values, clicks, weights
 
 
 def power_of_two(n: int) -> int:

@@ -1,7 +1,7 @@
 """What the online baselines share: a table of rows, a clock, and one kernel call per batch.
 
-A subclass names its columns, fills new rows, and hands `Features` to its kernels. The table is not bounded: the baselines are for
-comparison, and see every feature.
+A subclass names its columns, fills new rows, and passes samples to its kernels. The table has no capacity: the baselines are for
+comparison, and keep every feature.
 """
 
 from abc import abstractmethod
@@ -49,7 +49,7 @@ class OnlineBaseline(Model):
 
     @abstractmethod
     def _learn_samples(self, samples: LabelledSamples, ctr: NDArray[np.float64]) -> None:
-        """Learn samples in order. MODIFIES: ctr, the probabilities made before each."""
+        """Learn samples in order. MODIFIES: ctr, the probabilities predicted before each."""
 
     @abstractmethod
     def _predict_samples(self, features: Features) -> Prediction:
@@ -108,7 +108,7 @@ class OnlineBaseline(Model):
 class LinearBaseline(OnlineBaseline):
     """A linear model with two float64 numbers per feature, side by side: one visit to memory per feature, not two.
 
-    In float64, because a frequent feature's statistics pass 2²⁴, where float32 stops counting.
+    They are float64 because a frequent feature's statistics exceed 2²⁴, where float32 stops counting.
     """
 
     numbers: ClassVar[tuple[str, str]]

@@ -1,9 +1,10 @@
 """Expectation propagation over a minibatch (PBODL §4.5, batch training): ADF that visits a sample again without counting it twice.
 
-Every sample has a site: for each weight that it touches, the Gaussian factor that it contributed. Before a sample is visited again
-its site is divided out, which leaves the cavity; the ordinary update by one sample (`learn_batch`) takes the cavity to a new
-posterior; the new site is their quotient. The first pass, from sites of 1, is ADF. Later ones let early samples profit from what
-late ones said, so that in the end the order of the samples matters little; their sites move `damping` of the way to the new ones.
+Every sample has a site: for each weight that it touches, the Gaussian factor that it contributed. Before the next visit the
+sample's site is divided out, which leaves the cavity. The ordinary update by one sample (`learn_batch`) takes the cavity to a new
+posterior, and their quotient is the new site. The first pass starts from sites of 1 and is ADF. Later passes let early samples use
+what late ones taught, so that the order of the samples matters little in the end; in these, sites move by the share `damping` to
+the new ones.
 
 Letters: a site has precision λ and precision-mean θ; a weight N(m, v) has the cavity 1/v - λ, m/v - θ.
 """
@@ -20,7 +21,7 @@ from pbodl.kernels.network import learn_batch
 
 
 class Sites(NamedTuple):
-    """One factor (λ, θ) per sample and weight, float64: of rows by entry of the batch, of dense weights by sample."""
+    """One factor (λ, θ) per sample and weight, float64; rows have one per entry of the batch, dense weights one per sample."""
 
     rows: np.ndarray  # (entries, 2, D)
     linear: np.ndarray  # (entries, 2, 1)
@@ -28,7 +29,7 @@ class Sites(NamedTuple):
 
 
 class Cavity(NamedTuple):
-    """One sample's weights without its site; a variance below zero marks a weight that the visit leaves alone."""
+    """One sample's weights without its site; a negative variance marks a weight that the visit leaves alone."""
 
     rows: np.ndarray  # float32 (2, features, D)
     linear: np.ndarray  # (2, features, 1)
@@ -43,7 +44,7 @@ def factor(m, v):
 
 @jit
 def divide_out(m, v, n, site, v_prior, cavity_m, cavity_v):
-    """Take a site out of n weights; one that no proper Gaussian would be left of keeps it. MODIFIES: m, v, cavity_m, cavity_v."""
+    """Divide a site out of n weights; one that would not stay a proper Gaussian keeps it. MODIFIES: m, v, cavity_m, cavity_v."""
     for i in range(n):
         left = divide(factor(m[i], v[i]), Natural(site[0, i], site[1, i]))
         cavity_m[i], cavity_v[i] = m[i], -v[i]
@@ -55,7 +56,7 @@ def divide_out(m, v, n, site, v_prior, cavity_m, cavity_v):
 
 @jit
 def multiply_in(m, v, n, site, v_prior, damping, cavity_m, cavity_v):
-    """Cavity times new site, for n weights whose cavity an update took to (m, v). MODIFIES: m, v, site."""
+    """Multiply cavity and new site, for n weights whose cavity an update took to (m, v). MODIFIES: m, v, site."""
     for i in range(n):
         if cavity_v[i] < 0.0:
             m[i], v[i] = cavity_m[i], -cavity_v[i]

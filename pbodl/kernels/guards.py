@@ -52,7 +52,7 @@ def guarded(m, v, step, loss, good):
 
 @inlined
 def only_if(good, x):
-    """x, a float32, if it is good, else 0. By its bits: of a choice the compiler may make a masked store, many times slower."""
+    """x, a float32, if it is good, else 0; by its bits, because the compiler may turn a choice into a much slower masked store."""
     return np.int32(np.float32(x).view(np.int32) & -np.int32(good)).view(np.float32)
 
 

@@ -1,13 +1,13 @@
 """Messages between a worker and a server: quotients of Gaussians, and their products (PBODL eq. 26, eq. 27), weight by weight.
 
-Letters: a worker began with N(m0, v0) and ended with N(m1, v1). Its message says what the data added, in natural parameters,
+Letters: a worker began with N(m0, v0) and ended with N(m1, v1). Its message is what the data added, in natural parameters,
     Δπ = 1/v1 - 1/v0        Δη = m1/v1 - m0/v0 = Δπ m0 + d,    d = (m1 - m0)/v1
 so that the server's product of prior and messages is π' = π + ΣΔπ, η' = η + ΣΔη, that is m' = m + Σ(Δη - Δπ m)/π'.
 
 erratum E5: Algorithm 1 adds up such differences sample by sample; the sum telescopes to the one above.
 erratum E6: Δπ may be negative, so the product has a guard.
 
-In float64, from float32 weights and deltas: 1/v is not a float32 number.
+The arithmetic is float64, although weights and deltas are float32, because 1/v is not a float32 number.
 """
 
 import numpy as np
@@ -36,10 +36,10 @@ def quotient(m0, v0, m1, v1, precision_share, mean_share, precision_delta, preci
 
 @jit
 def product(m, v, at, v_prior, guard, first, precision_delta, precision_mean_delta):
-    """Multiply messages into weights: message row n into row at[n], if that is not -1; returns how many weights the guard touched.
+    """Multiply messages into weights, message row n into row at[n] unless that is -1; returns how many weights the guard changed.
 
     Beside `guard`, a weight keeps the least precision that `guards` allows under its prior's variance v_prior[n, c]; where the
-    numbers would not stay finite it stays as it was. MODIFIES: m, v.
+    numbers would not stay finite, it is unchanged. MODIFIES: m, v.
     """
     guarded = 0
     for n in range(len(at)):
@@ -52,7 +52,7 @@ def product(m, v, at, v_prior, guard, first, precision_delta, precision_mean_del
             mean, prior = np.float64(m[r, c]), natural(Gaussian(np.float64(m[r, c]), np.float64(v[r, c])))
             wanted, lowest = multiply(prior, delta).precision, max(guard.kept * prior.precision, least)
             precision = wanted if wanted >= lowest else lowest
-            # As a step from m, so that a weight whose precision the guard held up still takes the step.
+            # A step from m, so that a weight whose precision the guard raised still takes it.
             step, limit = (delta.precision_mean - delta.precision * mean) / precision, guard.farthest * np.sqrt(np.float64(v[r, c]))
             m_new = mean + min(max(step, -limit), limit)
             fits = np.isfinite(step) and abs(m_new) < LARGEST and precision < 1.0 / SMALLEST

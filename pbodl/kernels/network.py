@@ -1,18 +1,18 @@
 """The whole network, one line a layer: features -> embedding -> operation -> dense + ReLU ... -> dense -> probit (PBODL §2.1).
 
-`learn_batch` goes sample by sample: forward, gradients of log Z back, ADF update of every weight (PBODL eq. 6, eq. 7, eq. 8), next
-one. `predict_batch` only goes forward, BLOCK samples side by side.
+`learn_batch` takes one sample after the other: forward, gradients of log Z back, ADF update of every weight (PBODL eq. 6, eq. 7,
+eq. 8). `predict_batch` only goes forward, BLOCK samples side by side.
 
-Shapes: L dense layers, layer l from sizes[l] to sizes[l+1] units; sizes[0] is the width of z_0, sizes[L] = 1. Weights of all
-layers stand in one padded array (L, widest out, widest in + 1), so that one compiled kernel serves every depth.
+Shapes: L dense layers, layer l from sizes[l] to sizes[l+1] units; sizes[0] is the width of z_0, sizes[L] = 1. One padded array
+(L, widest out, widest in + 1) holds the weights of all layers, so that one compiled kernel serves every depth.
 
 erratum E8: the last layer is linear; z_L enters the probit without a ReLU.
-Beyond the paper, hidden units count from what is usual of them: layer l > 0 has z_l less its *centre* for its inputs, which
-`models.adaptation` sets now and then to the mean of what they were. Rectified units are all positive; uncentred, every weight above
-them would take part in "more clicks everywhere", and thousands of weights, of which each learns as if it were alone, follow the
-level of the last few thousand rows.
-Beyond the paper, too, a *shortcut*: a multiple of the sum of z_0 goes straight to z_L, beside the hidden layers. Without them
-(sizes = [0, 1]) it is all there is besides the bias: the sum operation is then linear probit regression, and FM is the
+Beyond the paper, hidden units are centred: the inputs of layer l > 0 are z_l minus its *centre*, which `models.adaptation` sets
+from time to time to their mean. Rectified units are all positive. Without a centre, every weight above them would take part in
+"more clicks everywhere", and thousands of weights, each learning as if it were alone, would follow the level of the last few
+thousand rows.
+Also beyond the paper, a *shortcut* adds a multiple of the sum of z_0 to z_L, past the hidden layers. Without hidden layers
+(sizes = [0, 1]) the shortcut and the bias are all there is: the sum operation is then linear probit regression, and FM is the
 factorisation machine itself.
 """
 
@@ -58,8 +58,8 @@ from pbodl.kernels.layers.relu import relu_backward, relu_forward
 from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.sample_blocks import add_outputs, make_block, pack_layers
 
-AHEAD = 4  # samples whose embeddings `predict_batch` asks for while it works on one: they fit into the nearest cache
-IN_PLACE = (FM, GROUP_FM, PAIRS)  # operations that read features where they stand in the table
+AHEAD = 4  # samples whose embeddings `predict_batch` prefetches while it works on one: they fit into the nearest cache
+IN_PLACE = (FM, GROUP_FM, PAIRS)  # operations that read features directly from the table
 REJECTED_EMBEDDING, REJECTED_LINEAR, REJECTED_DENSE = 0, 1, 2
 
 
@@ -123,13 +123,13 @@ def make_scratch(shape, features, depth):
 
 @jit
 def flat(vectors):
-    """The same numbers, all groups' vectors of a feature in a row: (features, G, K) as (features, G K)."""
+    """A view with all groups' vectors of a feature in one row: (features, G, K) as (features, G K)."""
     return vectors.reshape(vectors.shape[0], vectors.shape[1] * vectors.shape[2])
 
 
 @inlined
 def operation_forward(shape, features, sample, m_x, v_x, at, w):
-    """z_0 from the features, which stand at m_x[at[j]]: in the table for IN_PLACE, else gathered. MODIFIES: w."""
+    """z_0 from the features: feature j is m_x[at[j]], in the table for IN_PLACE, else gathered. MODIFIES: w."""
     first = features.indptr[sample]
     n = features.indptr[sample + 1] - first
     m_z, v_z = w.m_z[0], w.v_z[0]
@@ -156,7 +156,7 @@ def operation_forward(shape, features, sample, m_x, v_x, at, w):
 
 @inlined
 def operation_backward(shape, features, sample, m_x, v_x, at, w):
-    """Gradients by the features, which stand at m_x[at[j]], from those by z_0. MODIFIES: w."""
+    """Gradients by the features, feature j being m_x[at[j]], from those by z_0. MODIFIES: w."""
     first = features.indptr[sample]
     n = features.indptr[sample + 1] - first
     dm_z, dv_z = w.dm[0], w.dv[0]
@@ -178,7 +178,7 @@ def operation_backward(shape, features, sample, m_x, v_x, at, w):
 
 @inlined
 def centred(m_z, n, centre, total):
-    """Count n hidden units from their centre, and note where they were. MODIFIES: m_z, total."""
+    """Subtract the centre from n hidden units, and add them to the totals. MODIFIES: m_z, total."""
     for i in range(n):
         total[i] += m_z[i]
         m_z[i] -= centre[i]
@@ -230,13 +230,13 @@ def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
 
 @jit
 def forget_dense(dense, shape, now, forgetting):
-    """Bring the dense layers' decay up to the clock `now`; never learned, they have nothing to forget. MODIFIES: dense."""
+    """Decay the dense layers up to the clock `now`; layers never learned have nothing to forget. MODIFIES: dense."""
     if dense.last_seen[0] == 0.0:
         dense.last_seen[0] = now
     kept = kept_share(now - dense.last_seen[0], forgetting.half_life)
     if kept == ONE:
         return
-    also_mean = forgetting.also_mean and shape.sizes[0] == 0  # the bias alone: all other means started from a draw
+    also_mean = forgetting.also_mean and shape.sizes[0] == 0  # only the bias: all other means started from a draw
     for l in range(len(shape.sizes) - 1):  # noqa: E741
         for o in range(shape.sizes[l + 1]):
             for i in range(shape.sizes[l] + 1):
@@ -248,7 +248,7 @@ def forget_dense(dense, shape, now, forgetting):
 
 @inlined
 def prefetch_vectors(rows, features, sample):
-    """Ask for the embeddings of a sample: most of what its prediction waits for. To ask for what is not there does no harm."""
+    """Prefetch the embeddings of a sample: most of what its prediction waits for. Prefetching an unseen row is harmless."""
     at, m_w, v_w = features.rows, rows.mean, rows.variance
     first, last = entries(features, sample)
     for j in range(first, last):
@@ -259,7 +259,7 @@ def prefetch_vectors(rows, features, sample):
 
 @inlined
 def prefetch_rows(rows, features, sample):
-    """Ask for all of a sample's rows, which learning writes."""
+    """Prefetch all of a sample's rows, which learning writes."""
     at, m_w, v_w, m_l, v_l = features.rows, rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
     last_seen, count = rows.last_seen, rows.count
     apart = count.strides[0] == count.itemsize
@@ -269,7 +269,7 @@ def prefetch_rows(rows, features, sample):
         prefetch(m_w, r)
         prefetch(v_w, r)
         prefetch(m_l, r)
-        if apart:  # else they stand beside it
+        if apart:  # otherwise they share its cache line
             prefetch(v_l, r)
             prefetch(last_seen, r)
             prefetch(count, r)
@@ -339,7 +339,7 @@ def predict_batch(weights, network, features, now, mean, variance):
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
         all_plain = in_place and are_plain(features, indptr[begin], indptr[begin + n])
-        # Linear terms before the embeddings are asked for: they would wait in the same queue.
+        # Linear terms come before the prefetching of embeddings: they would wait in the same queue.
         for sample in range(begin, begin + n if all_plain else begin):
             mean[sample], variance[sample] = linear_forward(m_l, v_l, features, sample)
         for s in range(n):

@@ -1,6 +1,6 @@
-"""The normal distribution: density φ, distribution Φ, and what their tails need.
+"""The normal distribution: density φ, distribution Φ, and functions for their tails.
 
-Two precisions live here. The float64 functions serve the one probit per sample. The float32 functions serve the ReLU layers,
+There are two precisions. The float64 functions serve the one probit per sample. The float32 functions serve the ReLU layers,
 hundreds of calls per sample. Both are polynomials without a branch, so that a loop over them becomes vector instructions.
 
 Letters: x ≥ 0 a distance from the mean, α = m/√v, t = 1/(1 + 0.25 x), in float64 1/(1 + 0.2 x).

@@ -1,15 +1,15 @@
-"""Prior variances from the data (empirical Bayes, beyond the paper): what the rows of a field say of their prior, and its exchange.
+"""Prior variances from the data (empirical Bayes, beyond the paper): evidence about a field's prior, and exchange of priors.
 
 Letters: a weight has the posterior N(m, v), made of its prior N(0, v₀), of its draw δ (erratum E7: it started at mean δ) and of
-what the likelihood said:  1/v = 1/v₀ + λ,  m/v = δ/v₀ + η.
+the likelihood:  1/v = 1/v₀ + λ,  m/v = δ/v₀ + η.
     γ = 1 - v/v₀                   how much of the weight the data have determined, 0 to 1
     w = m - δ v/v₀ = v η           its mean without the draw
 The prior variance under which the weights are likeliest satisfies v₀ = Σ w²/Σ γ (MacKay 1992). Unlike the mean of m² + v, to which
-it is equal there, this does not creep where most rows were seen a few times and know next to nothing.
+it is equal there, this does not drift where most rows were seen a few times and have learned almost nothing.
 
 Exchanging v₀ for v₁ leaves λ and η as they are, so it is exact for Gaussian weights:
     1/v' = 1/v + 1/v₁ - 1/v₀       m'/v' = m/v + δ (1/v₁ - 1/v₀)
-Decay (PBODL eq. 28) takes a share of λ away, so it makes no difference which of the two comes first.
+Decay (PBODL eq. 28) removes a share of λ, so decay and exchange can come in either order.
 erratum E6: λ can be negative; a weight keeps a share of the new prior's precision (`guards`).
 """
 
@@ -23,7 +23,7 @@ from pbodl.kernels.normal import ZERO
 
 @inlined
 def exchanged(m, v, draw, change, least):
-    """N(m, v) with another prior, change = 1/v₁ - 1/v₀, of precision `least` at least; as it was where it would not stay finite.
+    """N(m, v) with another prior, change = 1/v₁ - 1/v₀, and a precision of at least `least`; unchanged if it would not stay finite.
 
     With one division for both: v' = v/(1 + v change), m' = (m + δ v change)/(1 + v change).
     """
@@ -31,7 +31,7 @@ def exchanged(m, v, draw, change, least):
     scale = 1.0 / max(1.0 + shift, v * least)
     m_new, v_new = (m + draw * shift) * scale, v * scale
     good = in_bounds(m_new, v_new)
-    # Left alone as a shift of nothing, not by a choice between old and new: of that the compiler makes a masked store, a slow one.
+    # A shift of zero, not a choice between old and new: the compiler would make a masked store of that choice, which is slow.
     shift, scale = (shift, scale) if good else (0.0, 1.0)
     return np.float32((m + draw * shift) * scale), np.float32(v * scale)
 

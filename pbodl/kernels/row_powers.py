@@ -1,8 +1,8 @@
-"""Learning a minibatch while other workers learn theirs: each row's likelihood to a power of its own.
+"""Learning a minibatch while other workers learn theirs: every row has its own power of the likelihood.
 
-A worker that knows that others are correcting the same residual through the same row learns as if it had seen their evidence
-too: the likelihood to a power C ≥ 1 for that row, of which it then sends only its share (`parallel.merge`). With all powers 1 this
-is `network.learn_batch`; the dense weights are learned as there in any case.
+Other workers correct the same residual through the same frequent rows. A worker therefore learns such a row as if it had seen their
+evidence too, with the likelihood to a power C ≥ 1, and then sends only its share of the result (`parallel.merge`). With all powers
+at 1 this is `network.learn_batch`. The dense weights always learn as there.
 """
 
 import numpy as np
@@ -27,9 +27,9 @@ from pbodl.kernels.normal import ONE, ZERO
 
 @inlined
 def joint_scale(rows, row_powers, features, sample, dm_x, dm, v):
-    """(1 + v)/(1 + v + Σ (C-1) v_w g²), g = ∂m_z/∂m_w, v the predictive variance: the step of a Gaussian likelihood, taken jointly.
+    """(1 + v)/(1 + v + Σ (C-1) v_w g²), g = ∂m_z/∂m_w, v the predictive variance: the joint step of a Gaussian likelihood.
 
-    Without it many rows with large powers would together overshoot the sample that they learn.
+    Without this factor, many rows with large powers would together overshoot the sample.
     """
     m_w, v_w, v_l = rows.mean, rows.variance, rows.linear_variance
     first, last = features.indptr[sample], features.indptr[sample + 1]

@@ -1,8 +1,8 @@
 """The layers above z_0 for BLOCK samples side by side, where no backward follows (PBODL eq. 13, eq. 14).
 
-Prediction and serving share them. Shapes: a unit's samples stand together, so that every loop over samples is vector instructions;
-the layers' packed weights, and then the centres of the hidden units (`network`), once for every sample, stand one after the other
-in one array, so that one compiled kernel serves every depth.
+Prediction and serving share them. Shapes: a unit's samples are adjacent, so that every loop over samples becomes vector
+instructions. One array holds the packed weights of all layers and then the centres of the hidden units (`network`), repeated for
+every sample, so that one compiled kernel serves every depth.
 """
 
 from typing import NamedTuple
@@ -14,13 +14,13 @@ from pbodl.kernels.layers.dense import BLOCK, dense_forward_block, pack_dense
 from pbodl.kernels.layers.relu import relu_moments
 from pbodl.kernels.normal import ZERO
 
-CHUNK = 8 * BLOCK  # rectified at a time: they and the scratch stay in the nearest cache
+CHUNK = 8 * BLOCK  # numbers rectified at a time: they and the scratch stay in the nearest cache
 
 
 class SampleBlock(NamedTuple):
     """Room for BLOCK samples' moments."""
 
-    z: np.ndarray  # (3, widest, BLOCK): m_z, v_z, m_z²; hidden units less their centre
+    z: np.ndarray  # (3, widest, BLOCK): m_z, v_z, m_z²; hidden units minus their centre
     a: np.ndarray  # (2, pairs, 2 BLOCK): m_a, v_a
     scratch: np.ndarray  # (3, CHUNK)
 
@@ -41,7 +41,7 @@ def make_block(sizes, width):
 
 @jit
 def layer_at(packed, sizes, l):  # noqa: E741
-    """What `pack_dense` made of layer l: its means and its variances."""
+    """The means and variances of layer l, as `pack_dense` packed them."""
     begin = 0
     for below in range(l):
         begin += 6 * pairs(sizes[below + 1]) * (sizes[below] + 1)
@@ -52,7 +52,7 @@ def layer_at(packed, sizes, l):  # noqa: E741
 
 @jit
 def centre_at(packed, sizes, l):  # noqa: E741
-    """The centre of the hidden units that are layer l's inputs, l > 0, by unit and sample."""
+    """The centres of the hidden units that are the inputs of layer l > 0, by unit and sample."""
     begin = len(packed)
     for above in range(l, len(sizes) - 1):
         begin -= sizes[above] * BLOCK
@@ -78,7 +78,7 @@ def pack_layers(dense, sizes):
 
 @jit
 def layers_forward_block(packed, sizes, block):
-    """From z_0, its moments in block.z[:2], to z_L, without the linear term, in block.a[:, 0, :BLOCK]. MODIFIES: block."""
+    """Take z_0, in block.z[:2], to z_L without the linear term, in block.a[:, 0, :BLOCK]. MODIFIES: block."""
     top = len(sizes) - 2
     z, a, scratch = block.z, block.a, block.scratch
     m_a, v_a = a[0].reshape(-1), a[1].reshape(-1)
@@ -97,7 +97,7 @@ def layers_forward_block(packed, sizes, block):
 
 @jit
 def add_outputs(packed, shape, block, mean, variance):
-    """Add what the layers, and the shortcut, make of z_0 in block.z to the linear terms of the block's samples.
+    """Add the outputs of the layers and of the shortcut, from z_0 in block.z, to the linear terms of the block's samples.
 
     MODIFIES: mean, variance, block.
     """

@@ -1,16 +1,16 @@
-"""Learning by several threads on shared rows: what one of them does (PBODL §2.3, on one machine).
+"""Learning by several threads on shared rows: the work of one thread (PBODL §2.3, on one machine).
 
-The threads share the rows of features and write them without locks; two that meet in a row now and then lose one of their updates,
-which costs less than any lock. The dense weights are touched by every sample, and the rows of the most frequent features by many:
-of these each thread has a copy of its own. After every block of samples it adds to `naturals[t]`, which it alone writes, what the
-block added in natural parameters, and takes
+The threads share the rows of features and write them without locks. Two threads that meet in a row occasionally lose an update,
+which costs less than any lock. Every sample touches the dense weights, and many touch the rows of the most frequent features, so
+each thread has its own copy of these. After every block of samples, thread t adds what it learned, in natural parameters, to
+`naturals[t]`, which no other thread writes, and refreshes its copies from all threads:
     copy = base × Π_u naturals[u]
-anew, everybody's included. Nothing of these weights is lost, and none of them is written by two. Of the copied rows the less
-frequent are met by few samples of a block: they are exchanged every PATIENCE blocks.
+So no update of a copied weight is lost. Few samples of a block touch the less frequent of the copied rows: these are exchanged
+every PATIENCE blocks.
 
-Shapes: N weights of which there are copies, the dense ones first, then the rows, one after the other; naturals (threads + 1, 2, N)
-are precisions and precision-means that each thread added, and at last those of the base. In float64, from float32 weights: 1/v is
-not a float32 number.
+Shapes: N copied weights, first the dense ones, then the rows, one after the other. naturals (threads + 1, 2, N) holds the
+precisions and precision-means that each thread added, and in its last entry those of the base. It is float64, although the weights
+are float32, because 1/v is not a float32 number.
 """
 
 from typing import NamedTuple
@@ -26,29 +26,29 @@ PATIENCE = 4  # blocks between two exchanges of the less frequent rows
 
 
 class Copied(NamedTuple):
-    """The rows of which every thread has a copy: H of them, the most frequent first."""
+    """The H rows that every thread has a copy of, the most frequent first."""
 
-    rows: np.ndarray  # int32 (H,): where they stand in the table
+    rows: np.ndarray  # int32 (H,): their rows in the table
     fields: np.ndarray  # int32 (H,)
-    places: np.ndarray  # int32 (slots, 2): a row and its place among them, in the slot of the row's low bits; or -1
-    often: np.int64  # how many of them are exchanged after every block
+    slots: np.ndarray  # int32 (slots, 2): a row and its index among the H, in the slot of the row's low bits; or -1
+    often: np.int64  # how many, from the first, are exchanged after every block
 
 
 class Span(NamedTuple):
-    """Weights that are exchanged at the same time: the dense ones or not, copied rows from one to another; their places of N."""
+    """Weights that are exchanged at the same time."""
 
-    dense: bool
-    rows: tuple[int, int]
-    places: tuple[int, int]
+    dense: bool  # whether the dense weights are among them
+    rows: tuple[int, int]  # the copied rows, start and stop
+    offsets: tuple[int, int]  # among the N weights, start and stop
 
 
 class Shown(NamedTuple):
-    """Copied weights as a thread took them, and what it makes of them."""
+    """Copied weights as a thread took them, and what it adds to them."""
 
     precision: np.ndarray  # (N,)
     mean: np.ndarray
-    share: np.ndarray  # of the step of a mean, that counts
-    added: np.ndarray  # (2, N): in natural parameters
+    share: np.ndarray  # how much of a mean's step counts
+    added: np.ndarray  # (2, N), in natural parameters
 
 
 class ThreadCopies(NamedTuple):
@@ -64,7 +64,7 @@ class ThreadCopies(NamedTuple):
 
 @jit
 def spans(shape, rows, copied):
-    """What is exchanged after every block, and what after several; the end of the second is N."""
+    """The weights exchanged after every block, and those exchanged after several; the second span ends at N."""
     depth = rows.mean.shape[1] + (1 if len(rows.linear_mean) > 0 else 0)
     middle = (shape.sizes[1:] * (shape.sizes[:-1] + 1)).sum() + copied.often * depth
     end = middle + (len(copied.rows) - copied.often) * depth
@@ -72,73 +72,73 @@ def spans(shape, rows, copied):
 
 
 @inlined
-def exchange(m, v, n, place, shown, out):
-    """n weights (m, v), from `place` of N on: as they are shown, or `out`, what they have become since then.
+def exchange(m, v, n, offset, shown, out):
+    """Set n weights (m, v), from `offset` of N on, as they are shown; or, with `out`, add what they have gained since then.
 
     MODIFIES: m, v; or shown.added.
     """
     if out:
         for i in range(n):
-            p = place + i
+            p = offset + i
             after = 1.0 / np.float64(v[i])
             added = after - shown.precision[p]
             shown.added[0, p] += added
             shown.added[1, p] += added * shown.mean[p] + shown.share[p] * (m[i] - shown.mean[p]) * after
     else:
         for i in range(n):
-            m[i] = shown.mean[place + i]
-            v[i] = 1.0 / shown.precision[place + i]
+            m[i] = shown.mean[offset + i]
+            v[i] = 1.0 / shown.precision[offset + i]
 
 
 @jit
 def exchange_weights(weights, shape, at, span, shown, out):
-    """`exchange` a span of weights, of rows those that stand `at`. MODIFIES: weights; or shown.added."""
+    """`exchange` a span of weights, with copied row h at row at[h]. MODIFIES: weights; or shown.added."""
     rows, dense = weights
-    place, dim = span.places[0], rows.mean.shape[1]
+    offset, dim = span.offsets[0], rows.mean.shape[1]
     if span.dense:
         for l in range(len(shape.sizes) - 1):  # noqa: E741
             n = shape.sizes[l] + 1
             for o in range(shape.sizes[l + 1]):
-                exchange(dense.mean[l, o], dense.variance[l, o], n, place, shown, out)
-                place += n
+                exchange(dense.mean[l, o], dense.variance[l, o], n, offset, shown, out)
+                offset += n
     for h in range(*span.rows):
         r = at[h]
-        exchange(rows.mean[r], rows.variance[r], dim, place, shown, out)
-        place += dim
+        exchange(rows.mean[r], rows.variance[r], dim, offset, shown, out)
+        offset += dim
         if len(rows.linear_mean) > 0:
-            exchange(rows.linear_mean[r], rows.linear_variance[r], 1, place, shown, out)
-            place += 1
+            exchange(rows.linear_mean[r], rows.linear_variance[r], 1, offset, shown, out)
+            offset += 1
 
 
 @jit
 def weigh(base, weights, network, copied, dense_share, row_shares, least, share):
-    """The least precision that each weight keeps, a share of its prior's, or of its own if it has less than its prior; and the
-    share of its mean's step that counts. MODIFIES: least, share, (N,)."""
+    """The least precision that each weight keeps, a share of its prior's or its own, whichever is less; and how much of its mean's
+    step counts. MODIFIES: least, share, (N,)."""
     rows, dense = weights
     sizes, prior = network.shape.sizes, network.prior
-    place, dim = 0, rows.mean.shape[1]
+    offset, dim = 0, rows.mean.shape[1]
     for l in range(len(sizes) - 1):  # noqa: E741
         for o in range(sizes[l + 1]):
             for i in range(sizes[l] + 1):
-                least[place] = 1.0 / np.float64(dense.prior_variance[l, o, i])
-                place += 1
-    share[:place] = dense_share
+                least[offset] = 1.0 / np.float64(dense.prior_variance[l, o, i])
+                offset += 1
+    share[:offset] = dense_share
     for h in range(len(copied.rows)):
-        field, begin = copied.fields[h], place
+        field, begin = copied.fields[h], offset
         for d in range(dim):
-            least[place + d] = 1.0 / np.float64(prior.variance[field, d])
-        place += dim
+            least[offset + d] = 1.0 / np.float64(prior.variance[field, d])
+        offset += dim
         if len(rows.linear_mean) > 0:
-            least[place] = 1.0 / np.float64(prior.linear_variance[field])
-            place += 1
-        share[begin:place] = row_shares[h]
-    for i in range(place):
+            least[offset] = 1.0 / np.float64(prior.linear_variance[field])
+            offset += 1
+        share[begin:offset] = row_shares[h]
+    for i in range(offset):
         least[i] = LEAST_KEPT * min(least[i], base[0, i])
 
 
 @jit
 def gather(naturals, least, begin, end, precision, mean):
-    """Base times all that was added to it, from one place to another. MODIFIES: precision, mean, (N,)."""
+    """The base times all that was added to it, for weights begin to end. MODIFIES: precision, mean, (N,)."""
     base = naturals.shape[0] - 1
     for i in range(begin, end):
         precision[i], mean[i] = naturals[base, 0, i], naturals[base, 1, i]
@@ -152,13 +152,13 @@ def gather(naturals, least, begin, end, precision, mean):
 
 
 @jit
-def point_to_copies(rows, begin, end, places, first):
-    """Entries [begin, end) of rows that are copied get the copy, which stands `first` + its place. MODIFIES: rows."""
-    mask = np.int32(places.shape[0] - 1)
+def point_to_copies(rows, begin, end, slots, first):
+    """Replace copied rows among entries [begin, end) by their copies, which start at row `first`. MODIFIES: rows."""
+    mask = np.int32(slots.shape[0] - 1)
     for j in range(np.uint64(begin), np.uint64(end)):
         slot = rows[j] & mask
-        if places[slot, 0] == rows[j]:
-            rows[j] = first + places[slot, 1]
+        if slots[slot, 0] == rows[j]:
+            rows[j] = first + slots[slot, 1]
 
 
 @jit
@@ -180,9 +180,9 @@ def learn_blocks(taken, edges, own, weights, network, samples, outputs):
         begin, end = edges[block], edges[block + 1]
         for span in (often, seldom):
             if span.dense or done % PATIENCE == 0:
-                gather(own.naturals, own.least, span.places[0], span.places[1], shown.precision, shown.mean)
+                gather(own.naturals, own.least, span.offsets[0], span.offsets[1], shown.precision, shown.mean)
                 exchange_weights(weights, shape, copies, span, shown, False)
-        point_to_copies(features.rows, features.indptr[begin], features.indptr[end], copied.places, own.first)
+        point_to_copies(features.rows, features.indptr[begin], features.indptr[end], copied.slots, own.first)
         learn_batch(weights, network, samples_between(samples, begin, end), outputs_between(outputs, begin, end))
         done += 1
         block = fetch_add(taken, 1)

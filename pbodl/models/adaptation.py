@@ -1,14 +1,14 @@
-"""A model's prior: variances field by field, and where hidden units count from; as specified, and as the stream corrects them.
+"""A model's prior: variances field by field, and centres of hidden units; as specified, and as the stream corrects them.
 
-At set moments, after 8192, 12288, 16384, 24576, 32768, ... rows learned, every field's prior variances are estimated from its rows
-(`kernels.prior_exchange`): one for the linear weights, one for each group of the embedding (FFM has several vectors a feature,
-and learns so which groups have nothing to say to each other). The estimate is drawn towards the specification by as much as PSEUDO
-well-determined weights of just that variance would, and stays within REACH of it. All rows get the new prior in exchange for
-the old one, as if it had been theirs from the start, and rows to come start from it.
+At fixed moments, after 8192, 12288, 16384, 24576, 32768, ... rows, every field's prior variances are estimated from its rows
+(`kernels.prior_exchange`): one for the linear weights, and one for each group of the embedding (FFM has several vectors per
+feature, and so learns which groups do not interact). PSEUDO well-determined weights of the specified variance count as prior
+evidence, and the estimate stays within REACH of the specification. All rows then exchange the old prior for the new one, as if they
+had had it from the start, and new rows start from it.
 
-At the same moments the centre of every hidden unit (`kernels.network`) moves to the mean of what the unit was since the last one.
-The biases take the difference, so that no activation's mean changes; what changes is the prior, under which weights and biases are
-independent: from now on the bias speaks of what is usual, and the weights of what is not.
+At the same moments the centre of every hidden unit (`kernels.network`) moves to the unit's mean since the last moment. The biases
+absorb the difference, so that no activation's mean changes. What changes is the prior, under which weights and biases are
+independent: from then on the bias carries the usual level, and the weights the deviations from it.
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ F32 = np.float32
 
 
 def next_moment(rows_learned: int) -> int:
-    """The number of rows, above `rows_learned`, after which priors are estimated next.
+    """The next number of rows, above `rows_learned`, after which priors are estimated.
 
     >>> [next_moment(n) for n in (0, 8191, 8192, 12_288, 100_000)]
     [8192, 8192, 12288, 16384, 131072]
@@ -54,18 +54,18 @@ def specified(spec: TableSpec, names: list[str], groups: int) -> tuple[NDArray[n
 
 
 def in_force(model: "DeepProbit") -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The variances that the model's rows have for their prior now: embedding (fields, groups), linear (fields,)."""
+    """The current prior variances of the model's rows: embedding (fields, groups), linear (fields,)."""
     return model.row_prior.variance[:, :: model.spec.dim].copy(), model.row_prior.linear_variance.copy()
 
 
 def adapt(model: "DeepProbit") -> None:
-    """Estimate the prior variances from the rows as they stand, and exchange them; move the centres of the hidden units."""
+    """Estimate the prior variances from the current rows and exchange them; move the centres of the hidden units."""
     exchange(model, estimated(model, evidence(model)))
     move_centres(model)
 
 
 def evidence(model: "DeepProbit") -> NDArray[np.float64]:
-    """What the rows say about the prior variances, (2, fields, weights of a row); that of several parts of a table adds up."""
+    """The rows' evidence about the prior variances, (2, fields, weights of a row); evidence of several parts of a table adds up."""
     table, rows, prior = model.table, model.rows(), model.row_prior
     fields, width = prior.variance.shape
     parts = {}
@@ -80,7 +80,7 @@ def evidence(model: "DeepProbit") -> NDArray[np.float64]:
 
 
 def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
-    """The prior that the evidence speaks for."""
+    """The prior that the evidence implies."""
     spec, (squares, determined) = model.spec, found
     fields, width = model.row_prior.variance.shape
     names = [field.name for field in model.schema.fields]
@@ -93,7 +93,7 @@ def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
 
 
 def exchange(model: "DeepProbit", prior: RowPrior) -> None:
-    """Give all rows this prior in exchange for the one they have."""
+    """Exchange the prior of all rows for this one."""
     table, rows, old = model.table, model.rows(), model.row_prior
     model.row_prior = prior
 
@@ -110,7 +110,7 @@ def _some(rows: Rows, start: int, stop: int) -> Rows:
 
 
 def move_centres(model: "DeepProbit") -> None:
-    """Let hidden units count from the mean of what they were since their centres were last moved."""
+    """Move each hidden unit's centre to its mean since the last move."""
     dense = model.dense
     for layer, (n_in, n_out) in enumerate(model.layers()):
         total, centre = dense.total[layer], dense.centre[layer, :n_in]

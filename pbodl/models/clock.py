@@ -1,4 +1,4 @@
-"""The clock of a model: what half-lives and times to live are measured by, event time in seconds or rows learned."""
+"""The clock of a model, which half-lives and times to live refer to: event time in seconds, or rows learned."""
 
 import re
 from typing import NamedTuple, Protocol
@@ -49,7 +49,7 @@ def clock_of(schema: Schema, half_life: str | None, time_to_live: str | None) ->
     spans = {what: parse_duration(text, what) for what, text in given.items() if text is not None}
     in_rows = {span.in_rows for span in spans.values()}
     if len(in_rows) > 1:
-        raise InputError(f"half_life {half_life!r} and time_to_live {time_to_live!r} must both be times, or both rows")
+        raise InputError(f"half_life {half_life!r} and time_to_live {time_to_live!r} must both be given in time, or both in rows")
     if in_rows == {False} and schema.time is None:
         raise InputError(
             f"{' and '.join(spans)} in time needs the schema's time column; name it with time='...', or give rows: '1M rows'"

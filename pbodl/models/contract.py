@@ -1,7 +1,7 @@
 """The contract of every model and baseline: `learn` mutates, `predict` is pure, `_one` is River's granularity.
 
-What a model is made of is its `schema` and its `spec`; what it has learned is its `state()`, plain arrays by name. A subclass
-gives `kind`, `Spec`, `_learn`, `_predict`, `state` and `load_state`; everything about data, recalibration and River is here.
+Its `schema` and its `spec` describe a model; its `state()`, plain arrays by name, is what it has learned. A subclass defines
+`kind`, `Spec`, `from_spec`, `_learn`, `_predict`, `state` and `load_state`; everything about data, recalibration and River is here.
 """
 
 import sys
@@ -19,7 +19,7 @@ from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import Schema, nearest
 from pbodl.errors import InputError
 
-SLICE = 65536  # rows of a table that are hashed at a time
+SLICE = 65536  # rows of a table to hash at a time
 State = dict[str, NDArray]
 
 
@@ -60,11 +60,11 @@ class Model(ABC):
     @classmethod
     @abstractmethod
     def from_spec(cls, schema: Schema, spec: Any) -> "Model":
-        """The model that a manifest or a TOML file describes."""
+        """The model that a specification, from a manifest or a TOML file, describes."""
 
     @abstractmethod
     def _learn(self, batch: Batch) -> NDArray[np.float64]:
-        """Learn a labelled batch; the probabilities made before each sample was learned, not yet recalibrated."""
+        """Learn a labelled batch; returns the probabilities predicted before each sample was learned, not yet recalibrated."""
 
     @abstractmethod
     def _predict(self, batch: Batch) -> Prediction:
@@ -76,21 +76,21 @@ class Model(ABC):
 
     @abstractmethod
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        """Become the model whose `state()` this is; checked whole before anything changes."""
+        """Restore a model from its `state()`; everything is checked before anything changes."""
 
     def prior_variances(self) -> State:
         """The variances of a feature before any data, one row per field of the schema, by the names that `state()` gives them."""
         return {}
 
     def metrics(self) -> dict[str, int]:
-        """Counters of what the model did with its data."""
+        """Counters of rows, features and rejected updates."""
         return {"rows_learned": self.rows_learned}
 
     def learn(self, data: Any) -> NDArray[np.float64]:
         """Learn labelled data in its order; returns the CTR predicted for each row *before* it was learned.
 
         data is a dict, a list of dicts, a table of pyarrow, pandas or polars, or a `Batch`; the label is one of its columns.
-        Row by row or all at once makes no difference, not in one bit.
+        Learning row by row or all at once gives the same bits.
         """
         ctr = [np.zeros(0)]
         for batch in self._batches(data, labelled=True):
@@ -127,7 +127,7 @@ class Model(ABC):
 
     @property
     def negative_rate(self) -> float:
-        """The share of negatives that this model's stream was left with; predictions are recalibrated by it."""
+        """The share of negatives that is left in this model's stream; predictions are recalibrated by it."""
         return self.spec.negative_rate
 
     def _batches(self, data: Any, labelled: bool) -> Iterator[Batch]:
@@ -147,7 +147,7 @@ class Model(ABC):
 def check_state(model: Model, given: Mapping[str, NDArray], rows: tuple[str, ...]) -> None:
     """Refuse a state that does not fit the model, or that is damaged.
 
-    An array whose name starts with one of `rows` may have any length; the first of them has the table's `field`.
+    An array whose name starts with one of `rows` may have any length; the table's `field` has the first of these prefixes.
     """
     expected = model.state()
     for name in expected:
@@ -173,7 +173,7 @@ def check_state(model: Model, given: Mapping[str, NDArray], rows: tuple[str, ...
 
 
 def _join_river() -> None:
-    """River asks isinstance(model, river.base.Classifier): where River is loaded, our models answer yes."""
+    """Make isinstance(model, river.base.Classifier), which River asks, true once River is loaded."""
     river = sys.modules.get("river.base")
     if river is not None:
         river.Classifier.register(Model)

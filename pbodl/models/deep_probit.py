@@ -1,7 +1,7 @@
 """The deep probit family (PBODL §2): one network, four embedding operations.
 
-`DeepProbit` (concat), `SparseMLP` (sum), `FMMLP` (FM) and `FFMMLP` (field-aware FM) differ in the operation alone. This file holds
-their arrays and hands them to `kernels.network`; the mathematics is there.
+`DeepProbit` (concat), `SparseMLP` (sum), `FMMLP` (FM) and `FFMMLP` (field-aware FM) differ only in the operation. This file holds
+their arrays and passes them to `kernels.network`, where the mathematics is.
 """
 
 import itertools
@@ -41,7 +41,7 @@ from pbodl.models.eviction import make_room, sweep
 from pbodl.models.learning import Learning
 from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior, TableSpec
 
-ALIGN = 16  # floats: rows of dense weights start at whole cache lines
+ALIGN = 16  # floats in a cache line: rows of dense weights start at whole lines
 COUNTERS = ("rejected_embedding", "rejected_linear", "rejected_dense")
 PRIOR_STATE = ("prior.variance", "prior.linear_variance")  # by field and group, and by field
 F32 = np.float32
@@ -50,34 +50,34 @@ F32 = np.float32
 class DeepProbit(Model):
     """Bayesian deep probit network: every weight is a Gaussian, learned in one pass by assumed density filtering.
 
-    The fields' embeddings stand side by side (concat). With many fields the first layer is wide; `FMMLP` is usually the better
-    and faster choice on click logs.
+    It concatenates the fields' embeddings, so with many fields its first layer is wide. `FMMLP` is usually better and faster on
+    click logs.
 
     Parameters
     ----------
     schema          the columns (`Schema`)
     dim             length of a feature's embedding
-    hidden          sizes of the hidden layers, none to five
+    hidden          sizes of the hidden layers, up to five; () for none
     linear          add one weight per feature to the output
-    shortcut        add the sum of z_0, over √dim, to the output: what FM and FFM find reaches it without the hidden layers; pays
-                    on large logs, costs on small ones
-    pairs           what FM multiplies: "groups", the sum of a group's features (of the user, of the ad, ...) with that of
-                    another group, if the schema has several; "fields", every feature with every other
+    shortcut        add the sum of z_0, divided by √dim, to the output, so that interactions reach it past the hidden layers; it
+                    helps on large logs and hurts on small ones
+    pairs           what FM multiplies: "groups", the sum of a group's features (user, ad, ...) with that of every other group, if
+                    the schema has several; "fields", every feature with every other
     fm_variance     "exact", or "paper" for the printed formula (erratum E3)
-    prior           prior variances (`Prior`); None is what does well on click logs
-    adapt_prior     correct the prior variances of features, field by field, by what the stream shows, and let hidden units count
-                    from their mean (`models.adaptation`)
-    half_life       forget towards the prior: "7d", or "1M rows"; None never
-    decay_mean      forgetting pulls means to zero too, as AdPredictor does, not variances alone; means that started from a
-                    draw (embeddings, hidden layers) stay
-    step_cap        most that one sample may move a mean, in units of its √variance; None is no cap
-    capacity        most features to keep: what is stale and close to its prior goes first; None keeps all
-    time_to_live    drop features not seen for this long: "30d"
-    negative_rate   share of negatives left in the stream that it learns from; predictions are recalibrated
+    prior           prior variances (`Prior`); None uses values that do well on click logs
+    adapt_prior     correct the prior variances of features, field by field, as the stream shows, and centre hidden units
+                    (`models.adaptation`)
+    half_life       forget towards the prior: "7d", or "1M rows"; None: never
+    decay_mean      also pull means towards zero when forgetting, as AdPredictor does; means that started from a draw (embeddings,
+                    hidden layers) stay
+    step_cap        the largest step of a mean by one sample, in units of its √variance; None: no cap
+    capacity        the largest number of features to keep; stale features close to their prior are dropped first; None: keep all
+    time_to_live    drop features that were not seen for this long: "30d"
+    negative_rate   share of negatives that is left in the stream; predictions are recalibrated
     initial_spread  standard deviation of the embeddings' initial means (erratum E7)
-    seed            of the initial means
-    paper           the paper's very model: no linear term, no shortcut, FM of all pairs, its variance as printed, prior variance
-                    0.01 for good
+    seed            random seed for the initial means
+    paper           the paper's model: no linear term, no shortcut, FM of all pairs, its variance as printed, and a fixed prior
+                    variance of 0.01
 
     Examples
     --------
@@ -185,7 +185,7 @@ class DeepProbit(Model):
     def rows(self, spare: int = 0) -> Rows:
         """The table's arrays, as the kernels take them, with `spare` unused rows at the end; views until the table changes."""
         arrays = self.table.arrays(spare)
-        # To the kernels a column of no rows means no linear term: that of an empty table gets a row that nothing points to.
+        # To the kernels, a column without rows means no linear term: an empty table gets one row that nothing points to.
         stand_in = np.zeros((int(self.spec.linear), 1), F32)
         linear = (stand_in, stand_in)
         if self.spec.linear and self.table.size:
@@ -241,26 +241,26 @@ class DeepProbit(Model):
         return ctr
 
     def _check_capacity(self, batch: Batch) -> None:
-        """Refuse a sample that no eviction makes room for, before anything of the batch is learned."""
+        """Refuse a sample with more features than the capacity, before any of the batch is learned."""
         capacity = self.spec.capacity
         if capacity is not None and (most := most_features(batch.indptr)) > capacity:
-            raise InputError(f"one sample has {most} features, more than the capacity of {capacity}; give a larger one")
+            raise InputError(f"one sample has {most} features, more than the capacity of {capacity}; give the model a larger one")
 
     def _clock(self, batch: Batch) -> NDArray[np.float64]:
-        """The model's clock at each sample; it never goes back, and starts with the first sample: nothing is forgotten before."""
+        """The model's clock at each sample; nothing is forgotten before the first one."""
         times = clock_of_samples(self, batch, self.counts_rows)
         if not self.rows_learned:
             self.clock = self.dense.last_seen[0] = float(times[0])
         return times
 
     def _initialise(self, old_size: int, rows: NDArray[np.int32], batch: Batch, start: int, clock: NDArray[np.float64]) -> None:
-        """Give the rows from `old_size` on their initial means and variances, at the clock of the sample that brought them."""
+        """Set the rows from `old_size` on to their initial means and variances, at the clock of their first sample."""
         table = self.table
         if table.size == old_size:
             return
-        place = batch.indptr[start] + table.first_places(rows, old_size)
-        table.field[old_size:] = batch.fields[place]
-        table.last_seen[old_size:] = clock[np.searchsorted(batch.indptr, place, side="right") - 1]
+        entry = batch.indptr[start] + table.first_entries(rows, old_size)
+        table.field[old_size:] = batch.fields[entry]
+        table.last_seen[old_size:] = clock[np.searchsorted(batch.indptr, entry, side="right") - 1]
         all_rows, keys, fields = self.rows(), table.keys[old_size:], table.field[old_size:]
         with wrapping():
             table.spread(lambda a, b: initialise_rows(all_rows, keys[a:b], fields[a:b], old_size + a, self.row_prior), len(keys))
@@ -313,13 +313,13 @@ class DeepProbit(Model):
 
 
 def _operation(op: int, spec: DeepSpec, schema: Schema) -> int:
-    """The operation as the kernels know it: FM between groups is one of its own, if there are groups."""
+    """The kernels' code of the operation; FM between several groups has its own."""
     between_groups = op == interaction.FM and spec.pairs == "groups" and len(schema.groups) > 1
     return interaction.GROUP_FM if between_groups else op
 
 
 def _shortcut(spec: DeepSpec) -> float:
-    """The multiple of the sum of z_0 that goes straight to z_L: all of it where there are no hidden layers."""
+    """The multiple of the sum of z_0 that is added to z_L: 1 without hidden layers."""
     if not spec.hidden:
         return 1.0
     return spec.dim**-0.5 if spec.shortcut else 0.0
@@ -335,7 +335,7 @@ def empty_dense(sizes: NDArray[np.int64]) -> Dense:
 
 
 class SparseMLP(DeepProbit):
-    """Sparse-MLP: the features' embeddings are summed (PBODL §2.2, DimensionAwareSum). Parameters as for `DeepProbit`.
+    """Sparse-MLP: sums the features' embeddings (PBODL §2.2, DimensionAwareSum). Parameters as for `DeepProbit`.
 
     With dim=1, hidden=() and linear=False it is Bayesian linear probit regression, that is, AdPredictor.
 
@@ -353,7 +353,7 @@ class SparseMLP(DeepProbit):
 class FMMLP(DeepProbit):
     """FM-MLP: pairs of features interact, dimension by dimension (PBODL §2.2, FM). Parameters as for `DeepProbit`.
 
-    The model to start with: with its linear term it learns what single features say as fast as a linear model, and pairs besides.
+    The model to start with. With its linear term it learns single features as fast as a linear model, and pairs as well.
     """
 
     kind = "fm-mlp"
@@ -361,7 +361,7 @@ class FMMLP(DeepProbit):
 
 
 class FFMMLP(DeepProbit):
-    """FFM-MLP: as `FMMLP`, with a vector per group, so that a user meets an ad and a context differently (PBODL §2.2, FFM).
+    """FFM-MLP: as `FMMLP`, with one vector per group, so that a user interacts differently with ad and context (PBODL §2.2, FFM).
 
     FFM's fields are the schema's groups: memory per feature grows with their number.
     """

@@ -1,7 +1,7 @@
-"""Bounded memory: what is stale and closest to its prior goes first, since such a row *is* its prior; and times to live.
+"""Bounded memory: stale rows close to their prior are dropped first, since they hardly differ from new ones; and times to live.
 
-A row's score is what it knows, the Kullback-Leibler divergence of its weights from what they would be if it were seen for the
-first time, halved for every mean age of the rows that it has not been seen. Decay (PBODL eq. 28) made stale rows forget already.
+A row's score is the Kullback-Leibler divergence of its weights from those of a new row, halved for every mean age of all rows that
+it has not been seen for. Decay (PBODL eq. 28) has already made stale rows forget.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from pbodl.kernels.normal import ZERO
 if TYPE_CHECKING:
     from pbodl.models.deep_probit import DeepProbit
 
-SHARE = 1 / 8  # of the rows go at a time: going through the table costs as much for one
+SHARE = 1 / 8  # of the rows are dropped at a time: scanning the table costs the same for one
 
 
 @jit
@@ -30,7 +30,7 @@ def _divergence(m, v, m_start, v_prior):
 
 @jit
 def _knowledge(rows, keys, fields, now, prior, forgetting, score):
-    """MODIFIES: score."""
+    """The divergence of every row from a new one. MODIFIES: score."""
     for r in range(len(keys)):
         v_linear = prior.linear_variance[fields[r]]
         kept = np.float32(1.0)
@@ -48,7 +48,7 @@ def _knowledge(rows, keys, fields, now, prior, forgetting, score):
 
 
 def row_scores(model: "DeepProbit", now: float) -> NDArray[np.float64]:
-    """How much each row is worth keeping."""
+    """The score of each row; the lowest are dropped first."""
     table = model.table
     scores = np.empty(table.size)
     with wrapping():
@@ -63,9 +63,9 @@ def make_room(model: "DeepProbit", now: float) -> None:
 
 
 def sweep(table: Table, before: float, clock: NDArray[np.float64]) -> int:
-    """Drop rows past their time to live, eight times in each; returns how many samples to learn before the next sweep.
+    """Drop rows past their time to live, eight times per time to live; returns how many samples to learn before the next sweep.
 
-    Sweeps come at fixed moments of the clock, so that a batch is swept as its samples one by one would be.
+    Sweeps happen at fixed moments of the clock, so that a batch is swept exactly as its samples one by one.
     """
     if table.time_to_live is None:
         return len(clock)

@@ -10,7 +10,7 @@ MOST_LAYERS = 5
 
 
 def check_number(what: str, value: Any, above: float | None = None, least: float | None = None, most: float = 1e6) -> None:
-    """Refuse what is not a number above `above`, or at least `least` (one of them is given), and at most `most`."""
+    """Refuse anything but a number above `above`, or of at least `least` (give one of them), and at most `most`."""
     number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     if above is not None and not above < number <= most:
         limit = f" and at most {most:g}" if math.isfinite(most) else ""
@@ -20,19 +20,19 @@ def check_number(what: str, value: Any, above: float | None = None, least: float
 
 
 def check_whole(what: str, value: Any, least: int, most: int) -> None:
-    """Refuse what is not a whole number from `least` to `most`."""
+    """Refuse anything but a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InputError(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
 
 
 def check_choice(what: str, value: Any, allowed: tuple[str, ...]) -> None:
-    """Refuse what is not one of the allowed words."""
+    """Refuse anything but one of the allowed words."""
     if value not in allowed:
         raise InputError(f"{what} is {value!r}; it must be {' or '.join(repr(word) for word in allowed)}")
 
 
 def checked_layers(hidden: Any, least: int) -> tuple[int, ...]:
-    """The sizes of at least so many hidden layers as a tuple."""
+    """The sizes of hidden layers, at least so many, as a tuple."""
     try:
         sizes = tuple(hidden)
     except TypeError:

@@ -1,11 +1,11 @@
-"""Snapshots: what a model is and has learned, in a folder of a manifest and safetensors files, written whole or not at all.
+"""Snapshots: a folder with a manifest and safetensors files that holds a model and all it has learned.
 
     RUN/snapshots/000000000042/manifest.json      format, kind, spec, schema, extra facts, a checksum per file and its own
                                model.safetensors  the arrays of `model.state()`
                                <part>.safetensors further arrays that belong to the same moment
 
-The number of a snapshot is one more than the newest. A damaged snapshot is refused with the reason, and the one before it is used.
-Nothing is ever unpickled.
+A snapshot is written to a temporary folder, synced, and then renamed, so it exists whole or not at all. Its number is one more than
+the newest. A damaged snapshot is refused with the reason, and the one before it is used. Nothing is ever unpickled.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""The prior of a cluster follows the stream as that of one model does (`models.adaptation`), at the same moments.
+"""The prior of a cluster follows the stream as that of a single model does (`models.adaptation`), at the same moments.
 
-No shard has all rows of a field, but what their rows say about the prior adds up. Whoever leads the shards asks all of them when
-nothing is under way, and sends the prior that they are to take as a message of a source of its own: it is written down, applied
-once and recognised as every other.
+No shard has all rows of a field, but the evidence of their rows adds up. The coordinator asks all shards for it while no minibatch
+is being learned, and sends the new prior as a message from a source of its own. Like every message, it is logged, applied once, and
+recognised when it comes again.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ SOURCE = "prior"
 
 
 def adapts(model: DeepProbit, workers: int, merge: str) -> bool:
-    """Whether the prior is adapted: not under plain addition, whose overshooting weights would widen it, and overshoot the more."""
+    """Whether the prior is adapted; not with plain addition, whose overshooting weights would widen it and overshoot even more."""
     return model.spec.adapt_prior and (workers == 1 or merge == DEFAULT)
 
 
 def take_prior(model: DeepProbit, evidence: Sequence[NDArray[np.float64]], sequence: int) -> Message:
-    """Message number `sequence` of the source "prior", by the evidence of all shards; `model` is one of their kind."""
+    """Message number `sequence` of the source "prior", from the evidence of all shards; `model` is the model of any shard."""
     prior = estimated(model, np.sum(evidence, axis=0))
     variances = np.column_stack([prior.variance[:, :: model.spec.dim], prior.linear_variance])
     return prior_message(SOURCE, sequence, variances, prior.variance.shape[1] + int(model.spec.linear))

@@ -1,4 +1,4 @@
-"""Which options belong to which engine."""
+"""The engines, and the options that belong to them."""
 
 from typing import Any
 

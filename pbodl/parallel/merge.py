@@ -1,15 +1,15 @@
 """How much of its message a worker sends, so that the product of all messages does not overshoot.
 
 In a mean-field posterior all workers correct the *same* residual through the *same* frequent weights. The paper's plain product
-("add": natural parameters add up) therefore overshoots by up to the number of workers, and diverges with many; a rare row, which
-one worker touches, deserves its full update. The rule ("shared") estimates for each row by how many workers its correction is
-shared,
+("add": natural parameters add up) therefore overshoots by up to the number of workers, and diverges with many of them. A rare row,
+which only one worker touches, should get its full update. The rule "shared" estimates how many workers share the correction of each
+row,
     C = 1 + (W-1) λ/(λ+τ),    λ = max(n-1, B f),    τ = 8 M/s
 from the row's samples n among the B of the minibatch and its frequency f so far; M is the number of features per sample, s the
-predictive variance of z_L. A feature brings about s/M of it, so λ/(λ+τ) stands for the share of a residual that one worker corrects
-by itself: C runs from 1 for rare rows to W, the number of workers, for frequent ones. Then
-    the worker learns the row to the power √C, as if others had brought it the same evidence (`kernels.row_powers`),
-    and sends Δπ/√C, and d/C of the mean's step d;  of the dense weights Δπ, and d/W.
+predictive variance of z_L. A feature contributes about s/M of it, so λ/(λ+τ) estimates the share of a residual that one worker
+corrects by itself: C runs from 1 for rare rows to W, the number of workers, for frequent ones. Then the worker
+    learns the row to the power √C, as if others had brought it the same evidence (`kernels.row_powers`),
+    and sends Δπ/√C, and d/C of the mean's step d; for the dense weights it sends Δπ and d/W.
 The root and the factor 8 are empirical: docs/lab/parallel.md has the measurements.
 """
 
@@ -27,7 +27,7 @@ SMALLEST_VARIANCE = 1e-9
 
 
 class Shares(NamedTuple):
-    """What a worker does with each row, and with the dense weights."""
+    """How a worker learns each row, and which share of the result it sends."""
 
     power: NDArray[np.float32]  # of the likelihood, while learning
     precision: NDArray[np.float64]  # the share of Δπ to send
@@ -36,14 +36,14 @@ class Shares(NamedTuple):
 
 
 def check_merge(merge: str) -> str:
-    """`merge` itself, if it is a rule."""
+    """`merge` itself, if it is the name of a rule."""
     if merge not in MERGES:
         raise InputError(f"merge is {merge!r}; it must be one of: {', '.join(MERGES)}")
     return merge
 
 
 def all_of_it(rows: int) -> Shares:
-    """The whole message: the paper's rule, and that of a lone worker."""
+    """Shares that send the whole message: the paper's rule, and that of a lone worker."""
     one = np.ones(rows)
     return Shares(one.astype(np.float32), one, one, 1.0)
 

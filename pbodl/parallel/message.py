@@ -1,7 +1,7 @@
-"""A message: what some rows of data said about the weights, in natural parameters (PBODL eq. 27), and how it travels.
+"""A message: what some rows of data added to the weights, in natural parameters (PBODL eq. 27), and its format on the wire.
 
-Messages are sums and differences of plain arrays: `merge` adds them, `negated` takes one back, `split` deals one out to the shards
-that hold its keys. (source, sequence) names a message once and for all: it is what makes a second delivery recognisable.
+Messages are sums and differences of plain arrays: `merge` adds them, `negated` reverses one, `split` divides one among the shards
+that hold its keys. (source, sequence) identifies a message, so that a second delivery is recognised.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pbodl.mixing import GOLDEN
 from pbodl.parallel.weights import Weights
 from pbodl.system.tensors import Bytes, pack, unpack
 
-HALF_LARGEST = 60000.0  # a little below what float16 holds
+HALF_LARGEST = 60000.0  # a little below the largest float16
 DELTAS = ("precision_delta", "precision_mean_delta", "dense_precision_delta", "dense_precision_mean_delta")
 SUMS = ("total", "scale", "rejected")  # of shard 0
 ROWS = ("keys", "fields", "counts", "precision_delta", "precision_mean_delta")
@@ -32,8 +32,8 @@ class Message(NamedTuple):
     source: str
     sequence: int  # 1, 2, 3, ... of this source
     rows: int  # samples it was learned from
-    clock: float  # of the last of them
-    variance: float  # their mean predictive variance, of z_L
+    clock: float  # of the last sample
+    variance: float  # the samples' mean predictive variance, of z_L
     keys: NDArray[np.uint64]  # [k], in the order of their first sample
     fields: NDArray[np.uint16]  # [k]
     counts: NDArray[np.int32]  # [k]: samples that touched the row
@@ -41,31 +41,33 @@ class Message(NamedTuple):
     precision_mean_delta: NDArray[np.float32]
     dense_precision_delta: NDArray[np.float32]  # [n], or [0] for a shard without the dense weights
     dense_precision_mean_delta: NDArray[np.float32]
-    total: NDArray[np.float64]  # what it adds to the hidden units' sums (`network.Dense`)
+    total: NDArray[np.float64]  # added to the sums of hidden units (`kernels.arguments.Dense`)
     scale: NDArray[np.float64]  # [fields, 3]: count, sum, sum of squares of the scaled numbers
     rejected: NDArray[np.int64]  # [3]: updates that the worker's guards rejected
     version: int = -1  # of the shard that a lone worker pulled from
-    posterior: Weights | None = None  # what a lone worker ended with: see `Shard.push`
-    prior: NDArray[np.float32] | None = None  # [fields, groups + 1]: take this prior (`Weights.prior`); such a message has no rows
+    posterior: Weights | None = None  # the final weights of a lone worker: see `Shard.push`
+    prior: NDArray[np.float32] | None = (
+        None  # [fields, groups + 1]: the prior to adopt (`Weights.prior`); such a message has no rows
+    )
 
     @property
     def precision(self) -> float:
-        """All precision that it adds: for the ledger."""
+        """The sum of all precision that it adds, for the ledger."""
         return float(self.precision_delta.sum(dtype=np.float64) + self.dense_precision_delta.sum(dtype=np.float64))
 
 
 def merge(messages: Sequence[Message], source: str, sequence: int) -> Message:
-    """The product of messages as one, under a name of its own."""
+    """The product of messages as one message with its own source and sequence."""
     index = Table({})
     at = [index.insert(message.keys) for message in messages]
     k, width = index.size, messages[0].precision_delta.shape[1]
     deltas = [np.zeros((k, width)), np.zeros((k, width))]
     fields, counts = np.zeros(k, np.uint16), np.zeros(k, np.int32)
-    for place, message in zip(at, messages, strict=True):
-        fields[place] = message.fields
-        counts[place] += message.counts
-        add_rows(place, message.precision_delta, deltas[0])
-        add_rows(place, message.precision_mean_delta, deltas[1])
+    for rows_of, message in zip(at, messages, strict=True):
+        fields[rows_of] = message.fields
+        counts[rows_of] += message.counts
+        add_rows(rows_of, message.precision_delta, deltas[0])
+        add_rows(rows_of, message.precision_mean_delta, deltas[1])
     rows = sum(message.rows for message in messages)
     return Message(
         source, sequence, rows, max(message.clock for message in messages),
@@ -76,7 +78,7 @@ def merge(messages: Sequence[Message], source: str, sequence: int) -> Message:
 
 
 def negated(message: Message, source: str, sequence: int) -> Message:
-    """The message that takes another back: pushed after it, it leaves what was before, but for rounding."""
+    """The message that reverses another: pushed after it, it restores the weights, except for rounding."""
     signed = ("rows", "counts", *DELTAS, *SUMS)
     return message._replace(
         source=source, sequence=sequence, version=-1, posterior=None, **{name: -getattr(message, name) for name in signed}
@@ -84,7 +86,7 @@ def negated(message: Message, source: str, sequence: int) -> Message:
 
 
 def prior_message(source: str, sequence: int, prior: NDArray[np.float32], width: int) -> Message:
-    """What tells shards, whose rows have `width` weights, to take a prior."""
+    """The message that tells shards, whose rows have `width` weights, to adopt a prior."""
     none, rows = np.zeros(0, np.float32), np.zeros((0, width), np.float32)
     return Message(
         source, sequence, 0, -np.inf, np.nan, np.zeros(0, np.uint64), np.zeros(0, np.uint16), np.zeros(0, np.int32), rows, rows,
@@ -98,7 +100,7 @@ def shard_of(keys: NDArray[np.uint64], shards: int) -> NDArray[np.int64]:
 
 
 def split(message: Message, shards: int) -> list[Message]:
-    """A message for every shard, with the rows that it holds; the shared part and the counters go to shard 0."""
+    """One message for every shard, with the rows of that shard; the shared part and the counters go to shard 0."""
     if shards == 1:
         return [message]
     home = shard_of(message.keys, shards)
@@ -137,7 +139,7 @@ def encode(message: Message, half: bool = False) -> bytes:
 
 
 def decode(content: Bytes) -> Message:
-    """The message that `encode` made these bytes of."""
+    """The message that `encode` turned into these bytes."""
     try:
         arrays: dict[str, Any] = unpack(content)
         scalars = dict(zip(SCALARS, arrays.pop("scalars").view(list(SCALARS.items()))[0].item(), strict=True))

@@ -86,9 +86,9 @@ class EP(Learning):
 
 
 def multiple_data(batch: Batch, position: int, seed: int, rate: float, sets: int, rows: int = 256, paper: bool = False) -> Batch:
-    """The rows of `sets` sets of workers: all clicks, and for each set other non-clicks, a share `rate` of them.
+    """The rows of `sets` sets of workers: every set has all clicks, and its own random share `rate` of the non-clicks.
 
-    The sets' minibatches of `rows` rows stand in turns, so that workers that take one each learn all sets side by side. Every set
+    Minibatches of `rows` rows come from the sets in turn, so that workers that take one each learn all sets side by side. Every set
     has the power 1/sets, so that together they count a click once; `paper=True` counts it once per set.
     """
     _at_least_one("sets", sets)

@@ -1,11 +1,12 @@
-"""When how many workers learn how many rows at a time: burn-in, ramp and brake.
+"""How many workers learn how many rows at a time: burn-in, ramp and brake.
 
-At the start every message moves the same few weights a long way, and messages made side by side would all make the same correction.
-The paper therefore trains the first days with one thread (burning, PBODL §4.2). The ramp does so by degrees, and is always on: all
-workers together take at most a hundredth of the rows seen so far, first by fewer workers, then by smaller minibatches.
+At the start every message moves the same few weights a long way, and messages made at the same time would all make the same
+correction. The paper therefore trains the first days with one thread (burning, PBODL §4.2). The ramp does this gradually, and is
+always on: all workers together take at most a hundredth of the rows seen so far, first with fewer workers, then with smaller
+minibatches.
 
-The brake is for the case that messages overshoot nevertheless. Then the predictive variance, which falls as a model learns, rises
-sharply, or slowly and far; all workers together take half as many rows from there on, and a warning says so.
+The brake handles messages that overshoot anyway. The predictive variance falls as a model learns; if it rises sharply, or slowly
+but far, all workers together take half as many rows from then on, and a warning says so.
 """
 
 import math
@@ -18,10 +19,10 @@ from pbodl.models.clock import Duration
 
 RAMP = 0.01
 SMALLEST = 64  # rows of a minibatch while the ramp adds workers
-RISE = 1.5  # of the predictive variance, over its lowest in the last rounds, that is taken for overshooting
-MEMORY = 20  # rounds: over longer times it rises with new ads, too
-SETTLING = 10  # rounds that the running mean takes to forget what was before
-FAR = 3.0  # a rise over its lowest of all that is taken for overshooting, however slow
+RISE = 1.5  # factor over the lowest predictive variance of the last rounds that counts as overshooting
+MEMORY = 20  # rounds to remember: over longer times new ads raise the variance, too
+SETTLING = 10  # rounds that the running mean needs to forget the old prior
+FAR = 3.0  # factor over the lowest predictive variance of all that counts as overshooting, however slow the rise
 MOST_WORKERS, MOST_ROWS = 4096, 65536
 
 
@@ -36,8 +37,10 @@ def _check_count(name: str, value: int, most: int) -> None:
 
 
 class Round(NamedTuple):
+    """How many workers learn at the same time, and how many rows each."""
+
     workers: int
-    rows: int  # for each
+    rows: int
 
 
 class Schedule:
@@ -57,10 +60,10 @@ class Schedule:
         self._workers = 1  # of the last round
         self._variances: deque[float] = deque(maxlen=MEMORY)
         self._lowest = math.inf  # of all since the last brake
-        self._settling = 0  # rounds yet until the variance is that of the new prior
+        self._settling = 0  # rounds left until the variance is that of the new prior
 
     def next(self, seen: int, now: float, variance: float) -> Round:
-        """What to do after `seen` rows, when the next one is of the time `now`, and the predictive variance is `variance`."""
+        """The round after `seen` rows, given the time `now` of the next row and the predictive variance."""
         if self._began is None:
             self._began = now
         if self.workers == 1:
@@ -75,7 +78,7 @@ class Schedule:
         return Round(active, max(smallest, min(self.rows, room // active)))
 
     def start_anew(self) -> None:
-        """The prior has changed, and with it all variances: for a while only a rise too far counts, then all begins anew."""
+        """Note a new prior, which changes all variances: for a while only a rise by FAR counts, then the watch starts afresh."""
         self._variances.clear()
         self._settling = SETTLING
 

@@ -1,14 +1,15 @@
-"""The parameter server (PBODL Alg. 2): one shard of the weights, which workers pull, and into which it multiplies their messages.
+"""The parameter server (PBODL Alg. 2): one shard of the weights, which workers pull and update by messages.
 
-A shard holds the rows of the keys that hash to it; shard 0 also the dense weights, and what is counted once. Its arrays are those
-of an ordinary model, so that a server of one shard *is* a model: it predicts, saves and evicts as one.
+A shard holds the rows of the keys that hash to it. Shard 0 also holds the dense weights and the counters. Its arrays are those of
+an ordinary model, so a server of one shard *is* a model: it predicts, saves and evicts like one.
 
-Exactly once: the ledger has the last sequence number of every source, and lies in the same state as the weights. A message that was
-applied before is dropped and counted; one that comes before its predecessor is refused, since the predecessor would be lost.
+Exactly once: the ledger has the last sequence number of every source, and is saved with the weights. A message that was applied
+before is dropped and counted. A message that arrives before its predecessor is refused, since the predecessor would be lost.
 
-Decay (PBODL eq. 28) is the shard's: if every worker decayed its copy, the messages would take precision away once per worker. The
-prior follows the stream (`models.adaptation`) by the evidence of all shards together, since none has all rows of a field: who leads
-them adds it up, and sends what they are to take as a message, which is applied once as all others. Workers pull the prior.
+The shard decays the weights (PBODL eq. 28): if every worker decayed its copy, the messages would remove precision once per worker.
+The prior follows the stream (`models.adaptation`) by the evidence of all shards together, since none has all rows of a field. The
+coordinator adds up the evidence and sends the new prior as a message, which is applied once like all others. Workers pull the
+prior.
 """
 
 from collections.abc import Mapping
@@ -35,10 +36,10 @@ STATE = ("server.ledger", "server.counters", "server.figures")
 
 
 class Pulled(NamedTuple):
-    """What a worker gets: copies, as they stand; `last_seen` and `clock` say how far they have yet to decay."""
+    """What a worker gets: copies of the current weights; `last_seen` and `clock` say how far they have yet to decay."""
 
     places: NDArray[np.int64]  # which of the keys asked for have rows; the others are their prior
-    weights: Weights  # of those; the shared part from shard 0 alone
+    weights: Weights  # of those; only shard 0 sends the shared part
     counts: NDArray[np.uint32]  # how many samples each of those rows was learned from
     rows_learned: int
     clock: float
@@ -51,8 +52,8 @@ class ShardEntry(msgspec.Struct):
 
     sequence: int = 0  # of the last message applied
     rows: int = 0
-    precision: float = 0.0  # added in all
-    repeats: int = 0  # messages dropped, having been applied before; those since the last snapshot are forgotten in a restart
+    precision: float = 0.0  # total added
+    repeats: int = 0  # messages dropped because they were applied before; a restart forgets those since the last snapshot
 
 
 class Shard:
@@ -62,7 +63,7 @@ class Shard:
         self.model, self.number = model, number
         self.ledger: dict[str, ShardEntry] = {}
         self.version = 0
-        self.guarded = 0  # weights that the product's guard touched
+        self.guarded = 0  # weights that the product's guard changed
         self.predictive_variance = 0.0
 
     def pull(self, keys: NDArray[np.uint64]) -> Pulled:
@@ -77,11 +78,11 @@ class Shard:
         )
 
     def push(self, message: Message) -> bool:
-        """Apply a message, once: False says that it had been applied before, and was dropped.
+        """Apply a message once; returns False if it was applied before and is therefore dropped.
 
         In exact arithmetic prior times message *is* the worker's posterior, but rounding would change its last bits. So a lone
-        worker sends the posterior along, and if nobody else has pushed since it pulled, that is what is stored: one worker
-        then trains the very model, bit for bit, that no cluster at all would have.
+        worker also sends the posterior, and the shard stores it if no other message came since the pull: a cluster of one worker
+        then trains the same model, bit for bit, as no cluster at all.
         """
         entry = self.ledger.get(message.source, ShardEntry())
         if self.has(message):
@@ -106,7 +107,7 @@ class Shard:
         return True
 
     def evidence(self) -> NDArray[np.float64]:
-        """What this shard's rows say about the prior; that of all shards adds up."""
+        """The evidence of this shard's rows about the prior; that of all shards adds up."""
         return evidence(self.model)
 
     def has(self, message: Message) -> bool:
@@ -128,7 +129,7 @@ class Shard:
     def _multiply(self, message: Message) -> None:
         """Prior times message (PBODL eq. 26), after the decay up to now."""
         model, table, prior = self.model, self.model.table, self.model.row_prior
-        # A message that takes another back has nothing to take from a row that is gone, and from the others all that it gave.
+        # A message that reverses another has nothing to take from a row that is gone; from the others it takes all that was given.
         at, guard = (self._rows_of(message), CAUTIOUS) if message.rows >= 0 else (table.find(message.keys), TRUSTING)
         here = at >= 0
         forget(model, at[here], model.clock)
@@ -139,7 +140,7 @@ class Shard:
             linear, dim = (rows.linear_mean, rows.linear_variance), rows.mean.shape[1]
             self.guarded += product(*linear, at, prior.linear_variance[message.fields, None], guard, dim, *deltas)
         count = table.count[at[here]].astype(np.int64) + message.counts[here]
-        # Not 0, if all was taken back: to the kernels a row of count 0 is new, and what is new does not decay.
+        # Never 0, even if all was taken back: to the kernels a row of count 0 is new, and new rows do not decay.
         table.count[at[here]] = np.maximum(count, 1)
         if len(message.dense_precision_delta):
             self._multiply_dense(message, guard)
@@ -157,7 +158,7 @@ class Shard:
         from_vector(variance[0], sizes, dense.variance)
 
     def _rows_of(self, message: Message) -> NDArray[np.int32]:
-        """The table's rows of the message's keys; unseen ones start at their prior."""
+        """The table's rows of the message's keys; unseen keys start at their prior."""
         table = self.model.table
         old_size = table.size
         at = table.insert(message.keys)
@@ -169,7 +170,7 @@ class Shard:
         return at
 
     def _bound(self, before: float) -> None:
-        """Drop rows past their time to live, and what is too much for the capacity."""
+        """Drop rows past their time to live, and rows above the capacity."""
         model, capacity = self.model, self.model.table.capacity
         sweep(model.table, before, np.array([model.clock]))
         while capacity is not None and model.table.size > capacity:
@@ -187,13 +188,13 @@ class Shard:
         self.ledger[message.source] = entry
 
     def state(self) -> State:
-        """The model's state with the ledger inside: the weights and what they were made of, of one moment."""
+        """The model's state with the ledger: the weights and the messages they contain, at one moment."""
         ledger = np.frombuffer(msgspec.json.encode(self.ledger), np.uint8)
         counters, figures = np.array([self.version, self.guarded]), np.array([self.predictive_variance])
         return self.model.state() | dict(zip(STATE, (ledger, counters, figures), strict=True))
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        """Become the shard whose `state()` this is."""
+        """Restore a shard from its `state()`."""
         for name in STATE:
             if name not in state:
                 raise InputError(f"the state has no {name!r}: it is that of a model, not of a server's shard")

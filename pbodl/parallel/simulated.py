@@ -1,6 +1,6 @@
-"""Workers and server shards in one process and one thread: rounds in which every worker learns from the same snapshot.
+"""Workers and server shards in one process and one thread: in every round, all workers learn from the same weights.
 
-What a real cluster does at its most regular, and always the same: for tests, and to measure what merging costs in accuracy.
+This is a real cluster at its most regular, and reproducible: for tests, and to measure what merging costs in accuracy.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from pbodl.parallel.worker import Worker, plan
 class Cluster:
     """`workers` workers with minibatches of `rows` rows, and `shards` shards that start from the weights of `model`.
 
-    With `half`, messages travel in 16 bits. `sent` is called with every message that was pushed.
+    With `half`, messages are sent in 16 bits. `sent` is called with every message that was pushed.
 
     >>> import pbodl
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
@@ -45,7 +45,7 @@ class Cluster:
         self.workers = [Worker(model, f"worker-{n}", merge) for n in range(workers)]
 
     def learn(self, data: Any) -> NDArray[np.float64]:
-        """Learn labelled data in rounds; the CTR predicted for each row before its worker learned it."""
+        """Learn labelled data in rounds; returns the CTR predicted for each row before its worker learned it."""
         batch = from_data(self.shards[0].model.schema, data, labelled=True)
         ctr = np.empty(len(batch))
         start = 0

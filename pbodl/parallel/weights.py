@@ -1,4 +1,4 @@
-"""Weights on their way: copies of some rows and of the dense layers of a model, as plain arrays without padding, and back."""
+"""Weights in transit: copies of some rows and of the dense layers of a model, as plain arrays without padding, and back."""
 
 import itertools
 from typing import NamedTuple
@@ -22,14 +22,14 @@ class Weights(NamedTuple):
     dense_mean: NDArray[np.float32]  # [n]; [0] where the shared part is elsewhere
     dense_variance: NDArray[np.float32]
     dense_last_seen: NDArray[np.float64]  # [1]
-    centre: NDArray[np.float32]  # as `network.Dense` has them
+    centre: NDArray[np.float32]  # as in `kernels.arguments.Dense`
     total: NDArray[np.float64]
     scale: NDArray[np.float64]  # [fields, 3]
-    prior: NDArray[np.float32]  # [fields, groups + 1]: variances in force, of the embedding's groups and of the linear weight
+    prior: NDArray[np.float32]  # [fields, groups + 1]: current variances of the embedding's groups and of the linear weight
 
 
 def take(model: DeepProbit, at: NDArray[np.int32], shared: bool = True) -> Weights:
-    """Copies of a model's weights: rows `at`, and the shared part if wanted."""
+    """Copies of a model's weights: rows `at`, and the shared part if `shared`."""
     column = model.table.column
     mean, variance = column("mean")[at], column("variance")[at]
     if model.spec.linear:
@@ -44,7 +44,7 @@ def take(model: DeepProbit, at: NDArray[np.int32], shared: bool = True) -> Weigh
 
 
 def put(weights: Weights, model: DeepProbit, at: NDArray) -> None:
-    """Make rows `at` of a model these weights, and the shared part, if they have it."""
+    """Set rows `at` of a model to these weights, and the shared part if they have it."""
     column = model.table.column
     dim = column("mean").shape[1]
     column("mean")[at], column("variance")[at] = weights.mean[:, :dim], weights.variance[:, :dim]
@@ -60,17 +60,17 @@ def put(weights: Weights, model: DeepProbit, at: NDArray) -> None:
 
 
 def prior_in_force(model: DeepProbit) -> NDArray[np.float32]:
-    """The prior variances, as `Weights.prior` has them."""
+    """The current prior variances, in the layout of `Weights.prior`."""
     return np.column_stack(in_force(model))
 
 
 def take_over_prior(weights: Weights, model: DeepProbit) -> None:
-    """Let rows that the model has yet to make start from the prior that these weights had."""
+    """Give new rows of the model the prior that these weights had."""
     model.row_prior = row_prior(model.spec, weights.prior[:, :-1], weights.prior[:, -1])
 
 
 def forget(model: DeepProbit, at: NDArray[np.int32], now: float) -> None:
-    """Bring the decay of rows `at`, and of the dense layers, up to the clock `now`; without decay, note that they were seen."""
+    """Decay rows `at` and the dense layers up to the clock `now`; without decay, only note that they were seen."""
     table = model.table
     if model.forgetting.half_life > 0.0:
         ones, fields = np.ones(len(at), np.float32), table.field[at].astype(np.int32)
@@ -82,13 +82,13 @@ def forget(model: DeepProbit, at: NDArray[np.int32], now: float) -> None:
 
 
 def to_vector(padded: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The dense weights of all layers, without the padding that the kernels want."""
+    """The dense weights of all layers, without the kernels' padding."""
     layers = enumerate(itertools.pairwise(sizes.tolist()))
     return np.concatenate([padded[layer, :n_out, : n_in + 1].ravel() for layer, (n_in, n_out) in layers])
 
 
 def from_vector(vector: NDArray[np.float32], sizes: NDArray[np.int64], padded: NDArray[np.float32]) -> None:
-    """Put dense weights back among their padding. MODIFIES: padded."""
+    """Put dense weights back into the padded array. MODIFIES: padded."""
     start = 0
     for layer, (n_in, n_out) in enumerate(itertools.pairwise(sizes.tolist())):
         stop = start + n_out * (n_in + 1)

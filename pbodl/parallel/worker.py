@@ -1,7 +1,7 @@
-"""A worker (PBODL Alg. 1): pull the weights of a minibatch, learn it on a local copy with the ordinary `learn`, send what it added.
+"""A worker (PBODL Alg. 1): pulls the weights of a minibatch, learns it on a local copy with `learn`, and sends what it added.
 
-erratum E5: the paper's worker adds up natural-parameter differences sample by sample; they telescope to the posterior's minus the
-prior's, so that nothing has to be kept while learning.
+erratum E5: the paper's worker adds up natural-parameter differences sample by sample; they telescope to posterior minus prior, so
+nothing has to be kept while learning.
 """
 
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ from pbodl.parallel.weights import Weights, forget, put, sums_of, take, take_ove
 
 
 class MinibatchTask(NamedTuple):
-    """A minibatch, and what has to be pulled for it."""
+    """A minibatch, and the keys to pull for it."""
 
     batch: Batch
-    keys: NDArray[np.uint64]  # [k] distinct, in the order of their first sample
+    keys: NDArray[np.uint64]  # [k]: distinct, in the order of their first sample
     fields: NDArray[np.uint16]  # [k]
     counts: NDArray[np.int32]  # [k]: samples with that feature
-    at: list[NDArray[np.int64]]  # for each shard, the places in `keys` of those that it holds
+    at: list[NDArray[np.int64]]  # for each shard, the indices into `keys` of those that it holds
 
     def keys_of(self, shard: int) -> NDArray[np.uint64]:
-        """What to pull from a shard."""
+        """The keys to pull from a shard."""
         return self.keys[self.at[shard]]
 
 
 def plan(batch: Batch, shards: int = 1) -> MinibatchTask:
-    """The distinct features of a minibatch, dealt out to the shards."""
+    """The distinct features of a minibatch, assigned to the shards."""
     index = Table({})
     entry = index.insert(batch.keys)
     fields = np.zeros(index.size, np.uint16)
@@ -56,22 +56,22 @@ class Worker:
     """Turns minibatches into messages.
 
     model   a model of the server's schema and spec; its weights are not touched
-    source  the name that its messages carry: unique, and kept by whoever goes on in its place
+    source  the unique name in its messages; a worker that replaces it keeps the name
     merge   how messages are merged (`merge.MERGES`)
     """
 
     def __init__(self, model: DeepProbit, source: str, merge: str = DEFAULT) -> None:
         self.source, self.merge = source, check_merge(merge)
         self.sequence = 0  # of the last message made
-        # The server bounds its table and has the prior; this copy only lives as long as the minibatch.
+        # The server bounds its table and adapts the prior; this copy lasts only as long as the minibatch.
         self.local = type(model).from_spec(model.schema, msgspec.structs.replace(model.spec, adapt_prior=False))
         self.local.table.capacity = self.local.table.time_to_live = None
 
     def learn(self, task: MinibatchTask, pulled: Sequence[Pulled], workers: int = 1) -> tuple[Message, NDArray[np.float64]]:
         """The message of a task, one of `workers` learned at the same time, and the CTR predicted for each row before learning it.
 
-        `pulled` are the shards' answers to `task.keys_of(shard)`. A lone worker leaves out all that others make necessary: it
-        decays its copy itself, and sends the posterior along, so that the server has the bits of a model trained without a cluster.
+        `pulled` are the shards' answers to `task.keys_of(shard)`. A lone worker decays its copy itself, and also sends the
+        posterior, so that the server has the same bits as a model trained without a cluster.
         """
         local, lone = self.local, workers == 1
         self._load(task, pulled)
@@ -89,7 +89,7 @@ class Worker:
         return (message._replace(version=pulled[0].version, posterior=after) if lone else message), ctr
 
     def _load(self, task: MinibatchTask, pulled: Sequence[Pulled]) -> None:
-        """Make the local copy what was pulled, and the prior where no shard has a row."""
+        """Set the local copy to the pulled weights, and to the prior where no shard has a row."""
         local, table = self.local, self.local.table
         take_over_prior(pulled[0].weights, local)
         table.remove_older(np.inf)

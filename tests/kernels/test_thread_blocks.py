@@ -29,7 +29,7 @@ def shown(n, share=1.0):
 def naturals(model, before=None):
     """Precisions and precision-means of the dense weights and of the rows of COPIED; or what they gained since `before`."""
     both = spans(model.shape, model.rows(), COPIED)
-    to = before or shown(both[-1].places[1])
+    to = before or shown(both[-1].offsets[1])
     for span in both:
         exchange_weights(weights_of(model), model.shape, COPIED.rows, span, to, True)
     return to.added
@@ -79,7 +79,7 @@ def test_half_of_a_step_moves_the_mean_half_as_far():
 def test_a_variance_stays_below_ten_times_the_priors_or_what_it_was():
     model = trained(0)
     rows = model.rows()
-    n = spans(model.shape, rows, COPIED)[-1].places[1]
+    n = spans(model.shape, rows, COPIED)[-1].offsets[1]
     least, share = np.empty((2, n))
     base = np.full((2, n), 1e3)
     base[0, 7] = 0.01
@@ -120,7 +120,7 @@ def test_only_entries_of_copied_rows_point_to_the_copies():
     copied = frequent_rows(features).copied
     assert {0, 1, 2, 3, 4} <= set(copied.rows.tolist())
     got = rows.copy()
-    point_to_copies(got, 30, 870, copied.places, 10_000)
+    point_to_copies(got, 30, 870, copied.slots, 10_000)
     place = {row: 10_000 + place for place, row in enumerate(copied.rows.tolist())}
     want = [place.get(row, row) if 30 <= at < 870 else row for at, row in enumerate(rows.tolist())]
     np.testing.assert_array_equal(got, want)

@@ -54,7 +54,7 @@ def test_mistakes_are_put_in_prose(options: dict[str, Any], words: str) -> None:
 
 
 def test_times_and_rows_do_not_mix() -> None:
-    with pytest.raises(InputError, match="half_life '7d' and time_to_live '1M rows' must both be times, or both rows"):
+    with pytest.raises(InputError, match="half_life '7d' and time_to_live '1M rows' must both be given in time, or both in rows"):
         pbodl.FMMLP(RICH, half_life="7d", time_to_live="1M rows")
 
 

@@ -1,7 +1,7 @@
 """The table: feature keys to dense rows, with a row of every column for each key.
 
-Keys live in rows 0, 1, 2, ... in order of first arrival; the columns are plain float32 arrays over those
-rows, for the kernels. Whatever drops rows (eviction, time to live) compacts the columns and builds the index anew.
+Keys get rows 0, 1, 2, ... in order of first arrival. The columns are plain float32 arrays over those rows, for the kernels.
+Eviction and time to live drop rows: they compact the columns and rebuild the index.
 
 The table does not decide *what* to evict: the model scores its rows.
 """
@@ -13,13 +13,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from pbodl._jit import jit
 from pbodl.data.hashing import wrapping
-from pbodl.data.table.key_index import SMALLEST, enter_rows, find_rows, first_places_of, fitting_samples, insert_keys, slots_for
+from pbodl.data.table.key_index import SMALLEST, enter_rows, find_first_entries, find_rows, fitting_samples, insert_keys, slots_for
 from pbodl.data.table.memory import aligned, beside_each_other
 from pbodl.errors import InputError
 
-# Rows grow by half below this many, by a quarter above: past it the slack would cost more than the copying.
+# Below this many rows the arrays grow by half, above it by a quarter: there, unused memory costs more than copying.
 LARGE = 1_000_000
-ABOUT = ("keys", "field", "last_seen", "count")  # every row has, beside its columns
+ABOUT = ("keys", "field", "last_seen", "count")  # what every row has besides its columns
 STATE = (*ABOUT, "evicted", "expired")
 Work = Callable[[int, int], None]  # does rows start to stop, each independently of all other rows
 Spread = Callable[[Work, int], None]  # has the work done for rows 0 to n, perhaps by several threads
@@ -32,7 +32,7 @@ def at_once(work: Work, n: int) -> None:
 
 @jit
 def _compact(column, kept):
-    """Move row kept[i] to row i, in place: no row is overwritten before it was moved. MODIFIES: column."""
+    """Move row kept[i] to row i; no row is overwritten before it was moved. MODIFIES: column."""
     for i in range(kept.shape[0]):
         for j in range(column.shape[1]):
             column[i, j] = column[kept[i], j]
@@ -42,8 +42,8 @@ class Table:
     """Rows of float32 columns, by feature key.
 
     columns       name -> width: `column(name)` has shape [size, width]
-    capacity      the most rows that `insert_samples` will make; None is no bound
-    time_to_live  how long, on the model's clock, a row stays that is not learned from; None is for ever
+    capacity      the largest number of rows that `insert_samples` makes; None: no limit
+    time_to_live  how long, on the model's clock, an unused row stays; None: forever
 
     >>> table = Table({"mean": 2})
     >>> table.insert(np.array([7, 9, 7], dtype=np.uint64)).tolist()
@@ -54,7 +54,7 @@ class Table:
 
     def __init__(self, columns: Mapping[str, int], capacity: int | None = None, time_to_live: float | None = None) -> None:
         if capacity is not None and capacity < 1:
-            raise InputError(f"capacity is {capacity}; it must be at least 1, or None for a table without bound")
+            raise InputError(f"capacity is {capacity}; it must be at least 1, or None for no limit")
         if time_to_live is not None and not time_to_live > 0:
             raise InputError(f"time_to_live is {time_to_live}; it must be above 0, or None to keep every row")
         self.capacity = capacity
@@ -76,33 +76,33 @@ class Table:
 
     @property
     def field(self) -> NDArray[np.uint16]:
-        """The schema's field that each row's feature belongs to: the model writes it."""
+        """The schema's field of each row's feature; the model writes it."""
         return self._field[: self.size]
 
     @property
     def last_seen(self) -> NDArray[np.float64]:
-        """The model's clock when each row was last learned from: the model writes it."""
+        """The model's clock when each row was last learned from; the model writes it."""
         return self._last_seen[: self.size]
 
     @property
     def count(self) -> NDArray[np.uint32]:
-        """How often each row was learned from: the model writes it."""
+        """How often each row was learned from; the model writes it."""
         return self._count[: self.size]
 
     def column(self, name: str) -> NDArray[np.float32]:
-        """A column, [size, width]: a view, to be asked for again after rows were added or dropped."""
+        """A column, [size, width]: a view, valid until rows are added or dropped."""
         return self._columns[name][: self.size]
 
     def put_beside(self, *columns: str) -> None:
-        """Have the numbers of a row in these columns, of width 1, and its `last_seen` and `count`, side by side in memory.
+        """Store a row's numbers in these columns, of width 1, and its `last_seen` and `count` side by side in memory.
 
-        Of several threads that change neighbouring rows few meet in a cache line then; one alone is faster with columns.
+        Threads that change neighbouring rows then seldom share a cache line. One thread alone is faster with plain columns.
         """
         self._beside = columns
         self._resize(len(self._keys))
 
     def arrays(self, spare: int) -> dict[str, NDArray]:
-        """All that learning changes, by name, with `spare` rows behind the last one that are nobody's, and keep nothing."""
+        """All arrays that learning changes, by name, with `spare` unused rows at the end, whose contents may vanish."""
         if self.size + spare > len(self._keys):
             self._resize(self._larger() + spare)
         arrays: dict[str, NDArray] = {"last_seen": self._last_seen, "count": self._count, **self._columns}
@@ -110,7 +110,7 @@ class Table:
 
     @property
     def nbytes(self) -> int:
-        """The memory of all arrays, the index and the slack for growth included."""
+        """The memory of all arrays, including the index and the room for growth."""
         records = ("last_seen", "count", *self._beside) if self._beside else ()
         apart = sum(array.nbytes for name, array in self._all().items() if name not in records)
         return self._slots.nbytes + apart + (len(self._keys) * self._count.strides[0] if records else 0)
@@ -123,14 +123,14 @@ class Table:
         return rows
 
     def insert(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The row of each key; unseen ones get new rows at the end as they come, whatever the capacity.
+        """The row of each key; unseen keys get new rows at the end, in order of arrival, whatever the capacity.
 
         The caller fills the new rows, from the old size on; `field`, `last_seen` and `count` start at 0.
         """
         if self.spread is at_once:
             return self._insert(keys)
         rows = np.empty(len(keys), dtype=np.int32)
-        with wrapping():  # several threads find what is there, so that one enters what is not
+        with wrapping():  # several threads look up known keys; one thread then inserts the others
             self.spread(lambda a, b: find_rows(self._slots, self._keys, keys[a:b], rows[a:b]), len(keys))
         unseen = np.flatnonzero(rows < 0)
         rows[unseen] = self._insert(keys[unseen])
@@ -139,29 +139,28 @@ class Table:
     def _insert(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
         rows = np.empty(len(keys), dtype=np.int32)
         old_size = self.size
-        place = 0
-        while place < len(keys):
+        done = 0
+        while done < len(keys):
             limit = min(len(self._keys), 3 * len(self._slots) // 4)
             with wrapping():
-                place, self.size = insert_keys(self._slots, self._keys, self.size, limit, keys, place, rows)
-            if place < len(keys):
+                done, self.size = insert_keys(self._slots, self._keys, self.size, limit, keys, done, rows)
+            if done < len(keys):
                 self._grow()
         self._field[old_size : self.size] = 0
         self._last_seen[old_size : self.size] = 0.0
         self._count[old_size : self.size] = 0
         return rows
 
-    def first_places(self, rows: NDArray[np.int32], old_size: int) -> NDArray[np.int64]:
-        """Where each row from `old_size` on, all made by the `insert` that gave `dict_rows`, first stands among them."""
-        places = np.empty(self.size - old_size, dtype=np.int64)
-        first_places_of(rows, old_size, places)
-        return places
+    def first_entries(self, rows: NDArray[np.int32], old_size: int) -> NDArray[np.int64]:
+        """The first index in `rows`, the result of the last `insert`, of each row that it made, from `old_size` on."""
+        first = np.empty(self.size - old_size, dtype=np.int64)
+        find_first_entries(rows, old_size, first)
+        return first
 
     def insert_samples(self, keys: NDArray[np.uint64], indptr: NDArray[np.int64], start: int) -> tuple[NDArray[np.int32], int]:
-        """As `insert`, for whole samples from `start` on: the rows of samples start to stop, and stop.
+        """As `insert`, for whole samples from `start` on; returns the rows of samples start to stop, and stop.
 
-        It stops before the first sample that would take the table past its capacity; the caller then evicts,
-        and goes on there.
+        It stops before the first sample that would exceed the table's capacity; the caller then evicts rows and continues there.
         """
         stop = len(indptr) - 1
         if self.capacity is not None and self.size + indptr[-1] - indptr[start] > self.capacity:
@@ -184,7 +183,7 @@ class Table:
         return stop
 
     def evict(self, scores: NDArray[np.float64], n: int) -> None:
-        """Drop the n rows of lowest score (of equal ones the lower row); the others close ranks in order."""
+        """Drop the n rows with the lowest scores (among equals, the first rows); the others keep their order."""
         n = min(n, self.size)
         if len(scores) != self.size or np.isnan(scores).any():
             raise ValueError(f"evict needs one score, not NaN, for each of the {self.size} rows")
@@ -198,7 +197,7 @@ class Table:
         self.evicted += n
 
     def remove_older(self, before: float) -> int:
-        """Drop the rows last learned from before that moment of the model's clock; returns how many."""
+        """Drop the rows that were last learned from before this time of the model's clock; returns how many."""
         kept = np.flatnonzero(self.last_seen >= before)
         removed = self.size - len(kept)
         if removed:
@@ -207,7 +206,7 @@ class Table:
         return removed
 
     def state(self) -> dict[str, NDArray]:
-        """Copies of all that the table holds, by name."""
+        """Copies of all arrays and counters, by name."""
         arrays: dict[str, NDArray] = {name: self.column(name).copy() for name in self._columns}
         arrays.update(keys=self.keys.copy(), field=self.field.copy())
         arrays.update(last_seen=self.last_seen.copy(), count=self.count.copy())
@@ -215,7 +214,7 @@ class Table:
         return arrays
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        """Become the table whose `state()` this is; all of it is checked before anything changes."""
+        """Restore a table from its `state()`; everything is checked before anything changes."""
         names = {*STATE, *self._columns}
         if set(state) != names:
             raise InputError(f"a table's state holds {', '.join(sorted(names))}; this one {', '.join(sorted(state))}")
@@ -238,19 +237,19 @@ class Table:
         self.evicted, self.expired = int(state["evicted"]), int(state["expired"])
 
     def _grow(self) -> None:
-        """Room for at least one row more, in the arrays and in the index."""
+        """Make room for at least one more row, in the arrays and in the index."""
         if self.size == len(self._keys):
             self._resize(self._larger())
         if self.size == 3 * len(self._slots) // 4:
             self._rebuild(2 * len(self._slots))
 
     def _larger(self) -> int:
-        """How many rows to have room for, when there are to be more than now."""
+        """How many rows to allocate when the table must grow."""
         larger = max(SMALLEST, self.size + (self.size // 2 if self.size < LARGE else self.size // 4))
         return larger if self.capacity is None else min(larger, max(self.capacity, self.size + 1))
 
     def _room(self, allocated: int) -> dict[str, NDArray]:
-        """Uninitialised arrays of all that a row has, by name."""
+        """Uninitialised arrays for so many rows, by name."""
         about: dict[str, DTypeLike] = {"last_seen": np.float64, "count": np.uint32}
         beside = beside_each_other(allocated, about | dict.fromkeys(self._beside, np.float32)) if self._beside else {}
         arrays = {"keys": aligned((allocated,), np.uint64), "field": aligned((allocated,), np.uint16)}
@@ -260,7 +259,7 @@ class Table:
         return arrays
 
     def _take(self, arrays: dict[str, NDArray]) -> None:
-        """Have these for one's own."""
+        """Adopt these arrays."""
         self._keys, self._field, self._last_seen, self._count = (arrays.pop(name) for name in ABOUT)
         self._columns = arrays
 

@@ -1,8 +1,8 @@
-"""The index of a table: which row a key has.
+"""The index of a table: from a key to its row.
 
-Open addressing with linear probing: slots hold row + 1, 0 is empty, and a key's first slot is the high bits of its product with a
-constant, which depend on all of its bits: keys that share their low bits do not crowd. It holds no tombstones: whatever drops rows
-(eviction, time to live) builds it anew.
+Open addressing with linear probing. A slot holds row + 1, or 0 if it is empty. A key's first slot is the high bits of its product
+with a constant; these depend on all bits of the key, so keys that share their low bits do not cluster. There are no tombstones:
+whatever drops rows (eviction, time to live) rebuilds the index.
 """
 
 import numpy as np
@@ -11,12 +11,12 @@ from pbodl._jit import inlined, jit, prefetch
 from pbodl.mixing import MIX_1
 
 SMALLEST = 64
-GROUP = 64  # keys that are looked for together
+GROUP = 64  # keys that are looked up together
 
 
 @jit
 def shift_of(slots):
-    """What leaves as many high bits of 64 as number the slots."""
+    """The shift that leaves enough high bits of 64 to number the slots."""
     shift = np.uint64(64)
     n = slots.shape[0]
     while n > 1:
@@ -27,13 +27,13 @@ def shift_of(slots):
 
 @inlined
 def first_slot(key, shift):
-    # Not the constant that deals keys to shards: a shard's keys would all begin in the same few slots.
+    # Not the constant that distributes keys over shards: a shard's keys would all begin in the same few slots.
     return np.int64((key * MIX_1) >> shift)
 
 
 @jit
 def find_rows(slots, row_keys, keys, rows):
-    """MODIFIES: rows."""
+    """The row of each key, or -1. MODIFIES: rows."""
     mask, shift = slots.shape[0] - 1, shift_of(slots)
     for i in range(keys.shape[0]):
         slot = first_slot(keys[i], shift)
@@ -44,9 +44,9 @@ def find_rows(slots, row_keys, keys, rows):
 
 @jit
 def insert_keys(slots, row_keys, size, limit, keys, start, rows):
-    """Rows of keys[start:], unseen keys appended, until `limit` rows. Returns (where it stopped, the new size).
+    """Rows of keys[start:], with unseen keys appended, until there are `limit` rows. Returns (where it stopped, the new size).
 
-    By groups of keys: the slots of all are asked for, then the rows in them, so that waiting for memory overlaps.
+    It works on groups of keys, and prefetches first their slots and then the rows in them, so that memory waits overlap.
     MODIFIES: slots, row_keys, rows.
     """
     mask, shift = slots.shape[0] - 1, shift_of(slots)
@@ -73,18 +73,18 @@ def insert_keys(slots, row_keys, size, limit, keys, start, rows):
 
 
 @jit
-def first_places_of(rows, old_size, places):
-    """Rows from `old_size` on are numbered as they first come: so the next number is its first place. MODIFIES: places."""
+def find_first_entries(rows, old_size, first):
+    """The first index of each row from `old_size` on. These are numbered in order of arrival. MODIFIES: first."""
     wanted = old_size
     for i in range(rows.shape[0]):
         if rows[i] == wanted:
-            places[wanted - old_size] = i
+            first[wanted - old_size] = i
             wanted += 1
 
 
 @jit
 def enter_rows(slots, row_keys, size):
-    """Enter rows 0 to size. Returns a row whose key stands there already, or -1. MODIFIES: slots."""
+    """Enter rows 0 to size. Returns a row whose key was entered before, or -1. MODIFIES: slots."""
     mask, shift = slots.shape[0] - 1, shift_of(slots)
     for row in range(size):
         slot = first_slot(row_keys[row], shift)
@@ -98,7 +98,7 @@ def enter_rows(slots, row_keys, size):
 
 @jit
 def fitting_samples(slots, row_keys, room, keys, indptr, start, fresh_slots):
-    """The first sample from `start` on that brings the unseen keys above `room`. MODIFIES: fresh_slots."""
+    """The first sample from `start` on with which there are more unseen keys than `room`. MODIFIES: fresh_slots."""
     mask, shift = slots.shape[0] - 1, shift_of(slots)
     fresh_mask, fresh_shift = fresh_slots.shape[0] - 1, shift_of(fresh_slots)
     first = indptr[start]
@@ -122,5 +122,5 @@ def fitting_samples(slots, row_keys, room, keys, indptr, start, fresh_slots):
 
 
 def slots_for(rows: int) -> int:
-    """The power of two of slots that `dict_rows` rows fill to three quarters at most."""
+    """The number of slots, a power of two, that so many rows fill to three quarters at most."""
     return max(SMALLEST, 1 << (4 * rows // 3).bit_length())

@@ -42,7 +42,7 @@ def make_dense_scratch(widest):
 @kernel
 def dense_forward(m_w, v_w, m_z, v_z, n_in, n_out, r_z, m_a, v_a):
     """Moments of one sample's activations. MODIFIES: m_a, v_a; and for backward: r_z."""
-    # The usual width apart: with the constant in sight the compiler leaves no loop over the inputs.
+    # A branch for the usual width: with a constant, the compiler unrolls the loop over the inputs.
     if n_in == USUAL:
         _forward(m_w, v_w, m_z, v_z, USUAL, n_out, r_z, m_a, v_a)
     else:
@@ -54,7 +54,7 @@ def _forward(m_w, v_w, m_z, v_z, n_in, n_out, r_z, m_a, v_a):
     scale = ONE / np.float32(math.sqrt(n_in + 1.0))
     for i in range(n_in):
         r_z[i] = v_z[i] + m_z[i] * m_z[i]
-    # Four outputs at a time: they share the inputs, and their sums do not wait for each other.
+    # Four outputs at a time share the inputs, and their sums do not wait for each other.
     fours = n_out - n_out % 4
     for o in range(0, fours, 4):
         m_0, m_1, m_2, m_3 = m_w[o], m_w[o + 1], m_w[o + 2], m_w[o + 3]
@@ -91,7 +91,7 @@ def dense_backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, power, cap,
     ∂/∂m_z = Σ gm m_w + 2 gv v_w m_z,  ∂/∂v_z = Σ gv (v_w + m_w²), with the weights as they were before the update.
     MODIFIES: m_w, v_w, dm_z, dv_z, and w, which is scratch.
     """
-    # The plain case apart: with the constants in sight the compiler leaves the power and the cap out of its loop.
+    # A branch for the plain case: with constants, the compiler drops the power and the cap from its loop.
     if power == ONE and cap == ZERO:
         return _backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, ONE, ZERO, dm_z, dv_z, w)
     return _backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, power, cap, dm_z, dv_z, w)
@@ -114,7 +114,7 @@ def _backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, power, cap, dm_z
     if n_out == 1:
         _learn_inputs(m_w, v_w, m_z, v_z, r_z, FIRST, FIRST, np.uint64(n_in), power, cap, dm_z, dv_z, w)
     else:
-        # LANES inputs at a time, all outputs for each: what belongs to the inputs stays in registers.
+        # LANES inputs at a time, all outputs for each: the inputs' numbers stay in registers.
         whole, rest = np.uint64(n_in // LANES), np.uint64(n_in % LANES)
         for b in range(whole):
             for o in range(np.uint64(n_out)):
@@ -131,9 +131,9 @@ def _backward(m_w, v_w, m_z, v_z, r_z, n_in, n_out, dm_a, dv_a, power, cap, dm_z
 
 @inlined
 def _learn_inputs(m_w, v_w, m_z, v_z, r_z, o, first, n, power, cap, sums, squares, w):
-    """Learn n weights of output o from input `first` on, and add what they pass down, twice the gradient where it is gv's.
+    """Learn n weights of output o from input `first` on, and add the gradients that they pass down (twice, for those by gv).
 
-    Indices are unsigned: never counted from the end. MODIFIES: m_w, v_w, sums, squares, w.
+    Indices are unsigned: the compiler need not check for negative ones. MODIFIES: m_w, v_w, sums, squares, w.
     """
     gm, two_gv = w.gm[o], w.two_gv[o]
     for k in range(n):
@@ -149,15 +149,15 @@ def _learn_inputs(m_w, v_w, m_z, v_z, r_z, o, first, n, power, cap, sums, square
 
 @inlined
 def _updated(m, v, dm, dv, power, cap):
-    """One weight's new mean and variance, and 1 if the guard let them pass, else 0 and as they were."""
+    """One weight's new mean and variance, and 1 if the guard accepted them; else the old ones and 0."""
     step, loss, good = adf_step(m, v, dm, dv, power, cap)
     return m + only_if(good, step), v - only_if(good, loss), np.int32(good)
 
 
 @kernel
 def pack_dense(m_w, v_w, n_in, n_out, means, variances):
-    """A layer's weights as `dense_forward_block` wants them, with the scale in them. MODIFIES: means (pairs, n_in + 1, 2), m_w of
-    two outputs; variances (pairs, n_in + 1, 4), m_w² + v_w of two outputs and then their v_w; at n_in the biases' m and v."""
+    """Pack a layer's weights for `dense_forward_block`, scaled. MODIFIES: means (pairs, n_in + 1, 2), m_w of two outputs;
+    variances (pairs, n_in + 1, 4), m_w² + v_w of two outputs and then their v_w; index n_in holds the biases' m and v."""
     scale = ONE / np.float32(math.sqrt(n_in + 1.0))
     for p in range(len(means)):
         for i in range(n_in + 1):
@@ -176,7 +176,7 @@ def dense_forward_block(means, variances, z, n_in, a):
     outputs, 2 BLOCK samples).
 
     As v_w r_z + m_w² v_z = (m_w² + v_w) v_z + v_w m_z², the layer is three matrix products. A sample's sums are taken in the same
-    order whatever its neighbours are, so a prediction does not depend on the batch it was made in. MODIFIES: a.
+    order whatever its neighbours are, so a prediction does not depend on the rest of its batch. MODIFIES: a.
     """
     for p in range(len(means)):
         for s in range(BLOCK):
@@ -190,7 +190,7 @@ def dense_forward_block(means, variances, z, n_in, a):
 def add_product(w, z, n_in, a):
     """a += W z, with z as (input, sample) and a as (pair of outputs, 2 BLOCK samples). MODIFIES: a.
 
-    BLOCK is a constant, so that the compiler unrolls the innermost loop and keeps the sums of a pair in registers over all inputs.
+    BLOCK is a constant, so the compiler unrolls the innermost loop and keeps the sums of a pair in registers over all inputs.
     """
     for p in range(len(w)):
         weights, sums = w[p], a[p]

@@ -3,11 +3,11 @@
 Letters: row r of the table holds m_w, v_w of D = G K numbers, with K the dimension and G = 1 but for FFM (one vector per group);
 feature j of a sample has value x (1 for a category), field f and row r (-1 if it was never seen):
     m_x = x m_w        v_x = x² v_w        ∂/∂m_w = x dm_x        ∂/∂v_w = x² dv_x
-The linear term is one more weight per feature, its moments added to those of z_L.
+The linear term is one more weight per feature; its moments are added to those of z_L.
 
 erratum E7: with every mean at the prior's zero the gradients of FM vanish and hidden units stay equal. The prior mean is zero, but
-the *initial posterior mean* is a small draw, a pure function of (seed, key, dimension): the same on every machine and in every
-order of arrival, and known without memory for features that were never seen.
+the *initial posterior mean* is a small draw, a pure function of (seed, key, dimension). It is the same on every machine and in
+every order of arrival, and features that were never seen need no memory for it.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from pbodl.mixing import GOLDEN, mix
 
 S16, S32, S48 = (np.uint64(n) for n in (16, 32, 48))
 LOW_16 = np.uint64(0xFFFF)
-SMALLEST_FORGETTING = 1e-4  # half-lives that a step of decay waits for: float32 would lose the many smaller ones of a frequent row
+SMALLEST_FORGETTING = 1e-4  # half-lives between two steps of decay, at least: float32 would lose the tiny steps of frequent rows
 DRAW_CENTRE = 2.0 * 65535.0
 DRAW_SCALE = 1.0 / 37837.22723720648  # √(4 (65536² - 1)/12)
 
@@ -34,7 +34,7 @@ def standard_draw(seed, key, k):
 
 @inlined
 def draw_of(key, stirred):
-    """The draw of a key, given what is the same for all keys: the sum of four uniforms, integers to the last step."""
+    """The draw of a key and a stirred dimension: the sum of four uniform numbers, integers up to the last step."""
     h = mix(key ^ stirred)
     total = (h & LOW_16) + ((h >> S16) & LOW_16) + ((h >> S32) & LOW_16) + (h >> S48)
     return np.float32((np.float64(np.int32(total)) - DRAW_CENTRE) * DRAW_SCALE)
@@ -42,7 +42,7 @@ def draw_of(key, stirred):
 
 @jit
 def initialise_rows(rows, keys, fields, start, prior):
-    """Set rows [start, start + len(keys)) to what they are before any data. MODIFIES: rows."""
+    """Set rows [start, start + len(keys)) to their state before any data. MODIFIES: rows."""
     for n in range(len(keys)):
         r = start + n
         for d in range(rows.mean.shape[1]):
@@ -56,8 +56,8 @@ def initialise_rows(rows, keys, fields, start, prior):
 
 @inlined
 def kept_share(elapsed, half_life):
-    """The share of the likelihood's part that is left after `elapsed`: 2^(-elapsed/half_life); all of it for a while, and all of it
-    for ever without a half-life (0)."""
+    """The share of the likelihood's part that is left after `elapsed`: 2^(-elapsed/half_life). It is 1 without a half-life (0), and
+    until the step is large enough for float32."""
     return np.float32(2.0 ** (-elapsed / half_life)) if half_life > 0.0 and elapsed > SMALLEST_FORGETTING * half_life else ONE
 
 
@@ -69,13 +69,13 @@ def means_decay(prior, forgetting):
 
 @inlined
 def entries(features, sample):
-    """Where a sample's entries begin and end; unsigned, so that the compiler need not ask which end an index counts from."""
+    """Where a sample's entries begin and end; unsigned, so that the compiler need not check for negative indices."""
     return np.uint64(features.indptr[sample]), np.uint64(features.indptr[sample + 1])
 
 
 @jit
 def forget_rows(rows, features, sample, now, prior, forgetting):
-    """Bring the decay of a sample's rows up to the clock `now`; a row never learned has nothing to forget. MODIFIES: rows."""
+    """Decay a sample's rows up to the clock `now`; a row never learned has nothing to forget. MODIFIES: rows."""
     for j in range(features.indptr[sample], features.indptr[sample + 1]):
         r, field = features.rows[j], features.fields[j]
         if rows.count[r] == 0:
@@ -115,7 +115,7 @@ def embedding_forward(rows, features, sample, m_x, v_x):
 
 @inlined
 def are_plain(features, begin, end):
-    """Whether entries [begin, end) are as their rows say, but for decay: all seen, none with a value other than 1."""
+    """Whether entries [begin, end) can be read straight from their rows, apart from decay: all seen, all of value 1."""
     at, values = features.rows, features.values
     others = np.int32(0)
     for j in range(np.uint64(begin), np.uint64(end)):
@@ -151,13 +151,13 @@ def linear_forward(m_l, v_l, features, sample):
 
 @inlined
 def preview_weight(m, v, v_prior, kept, also_mean):
-    """A weight as it is after decay, without touching it."""
+    """A weight after decay; the stored one is unchanged."""
     return decay(m, v, v_prior, kept, also_mean) if kept < ONE else (m, v)
 
 
 @inlined
 def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
-    """`embedding_forward` that leaves the table alone: decay and unseen features are worked out on the way. MODIFIES: m_x, v_x."""
+    """`embedding_forward` that does not change the table: it computes decay and unseen features on the fly. MODIFIES: m_x, v_x."""
     m_w, v_w, m_l, v_l, last_seen = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance, rows.last_seen
     at, values, fields, keys = features.rows, features.values, features.fields, features.keys
     first, last = entries(features, sample)
@@ -208,7 +208,7 @@ def embedding_backward(rows, m_l, v_l, features, sample, now, forgets, dm_x, dv_
             m_l[r], v_l[r], no = adf_update(m_l[r], v_l[r], x * dm_linear, x * x * dv_linear, power, cap)
             bad_linear += no
         count[r] += np.uint32(1)
-        if not forgets:  # else `forget_rows` keeps this clock
+        if not forgets:  # otherwise `forget_rows` sets it
             last_seen[r] = now
     rejected[1] += int(bad_linear)
 
@@ -216,7 +216,7 @@ def embedding_backward(rows, m_l, v_l, features, sample, now, forgets, dm_x, dv_
 @kernel
 def update_vectors(m_w, v_w, at, values, n, dm_x, dv_x, power, cap, bad):
     """Update the embeddings of n features; returns how many the guard rejected. MODIFIES: m_w, v_w; and bad: scratch."""
-    # The plain case apart: with the constants in sight the compiler leaves the power and the cap out of its loops.
+    # A branch for the plain case: with constants, the compiler drops the power and the cap from its loops.
     if power == ONE and cap == ZERO:
         update_plainly(m_w, v_w, at, values, n, dm_x, dv_x, bad)
     else:
@@ -229,7 +229,7 @@ def update_vectors(m_w, v_w, at, values, n, dm_x, dv_x, power, cap, bad):
 
 @kernel
 def update_plainly(m_w, v_w, at, values, n, dm_x, dv_x, bad):
-    """As `update_any`, to the power 1, without a cap; the usual dimension apart. MODIFIES: m_w, v_w, bad."""
+    """As `update_any`, with power 1 and no cap, and a branch for the usual dimension. MODIFIES: m_w, v_w, bad."""
     if m_w.shape[1] == USUAL:
         update_any(m_w, v_w, at, values, n, USUAL, dm_x, dv_x, ONE, ZERO, bad)
     else:
@@ -238,7 +238,7 @@ def update_plainly(m_w, v_w, at, values, n, dm_x, dv_x, bad):
 
 @inlined
 def update_any(m_w, v_w, at, values, n, dim, dm_x, dv_x, power, cap, bad):
-    """MODIFIES: m_w, v_w; bad: how many updates were rejected, by dimension."""
+    """Update the embeddings of n features. MODIFIES: m_w, v_w; bad: how many updates were rejected, by dimension."""
     for d in range(dim):
         bad[d] = ZERO
     for j in range(n):
@@ -248,13 +248,13 @@ def update_any(m_w, v_w, at, values, n, dim, dm_x, dv_x, power, cap, bad):
             m, v = m_w[r, d], v_w[r, d]
             step, loss, good = adf_step(m, v, x * dm_x[j, d], x2 * dv_x[j, d], power, cap)
             m_w[r, d], v_w[r, d] = m + only_if(good, step), v - only_if(good, loss)
-            # Counted by dimension: one sum for all would have to be drawn together at the end of every row.
+            # Counted by dimension: a single count would need a sum across the vector at the end of every row.
             bad[d] += ZERO if good else ONE
 
 
 @jit
 def stirred_dimensions(seed, n):
-    """What `draw_of` wants of k = 0, 1, 2, ..., n - 1."""
+    """The stirred dimensions 0, 1, 2, ..., n - 1, for `draw_of`."""
     stirred = np.empty(n, np.uint64)
     for k in range(n):
         stirred[k] = mix(seed + np.uint64(k + 1) * GOLDEN)

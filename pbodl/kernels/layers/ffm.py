@@ -45,7 +45,7 @@ def ffm_forward(m_x, v_x, n, groups, mode, members, counts, m_p, v_p, sums, m_z,
 
 @inlined
 def ffm_backward(m_x, v_x, n, groups, mode, members, counts, m_p, v_p, sums, dm_z, dv_z, dm_x, dv_x):
-    """MODIFIES: dm_x, dv_x."""
+    """Gradients by the features. MODIFIES: dm_x, dv_x."""
     n_groups, dim = m_x.shape[1], m_x.shape[2]
     for f in range(n_groups):
         fm_backward(m_x, v_x, members[f], members[f], counts[f], f, mode, sums[f], dm_z, dv_z, dm_x, dv_x)

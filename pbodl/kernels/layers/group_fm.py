@@ -3,8 +3,8 @@
 Letters: S_f = Σ_{i in f} z_i, the sum of group f's vectors.
     z_0k = Σ_{f<g} S_fk S_gk
 That is FM (`interaction`) of one vector per group: the sums are independent, as their features are, so its moments are exact, and
-all features of a group have its gradient. What two features of the same group would say to each other is left out: on click
-logs it is mostly noise. With one feature to a group it is FM itself.
+all features of a group have its gradient. Pairs of features within a group are left out: on click logs they are mostly noise.
+With one feature per group it is FM itself.
 """
 
 import numpy as np
@@ -39,13 +39,13 @@ def group_fm_forward(m_x, v_x, at, n, groups, mode, members, m_p, v_p, sums, m_z
 def add_features(m_x, v_x, at, begin, end, total, spread):
     """Add features `begin` to `end` to the sums of their group. MODIFIES: total, spread."""
     fours = end - (end - begin) % 4
-    # The usual dimension apart: with the constant in sight the compiler keeps the sums in registers.
+    # A branch for the usual dimension: with a constant, the compiler keeps the sums in registers.
     if m_x.shape[2] == USUAL:
         add_fours(m_x, v_x, at, begin, fours, USUAL, total, spread)
     else:
         add_fours(m_x, v_x, at, begin, fours, m_x.shape[2], total, spread)
     for j in range(fours, end):
-        i = np.uint32(at[j])  # unsigned: never counted from the end
+        i = np.uint32(at[j])  # unsigned: never negative
         for k in range(m_x.shape[2]):
             total[k] += m_x[i, 0, k]
             spread[k] += v_x[i, 0, k]
@@ -53,7 +53,7 @@ def add_features(m_x, v_x, at, begin, end, total, spread):
 
 @inlined
 def add_fours(m_x, v_x, at, begin, end, dim, total, spread):
-    """Four at a time: a sum waits for the one before it. MODIFIES: total, spread."""
+    """Add four features at a time: each sum waits for the one before. MODIFIES: total, spread."""
     for j in range(begin, end, 4):
         a, b, c, d = np.uint32(at[j]), np.uint32(at[j + 1]), np.uint32(at[j + 2]), np.uint32(at[j + 3])
         for k in range(dim):
@@ -63,7 +63,7 @@ def add_fours(m_x, v_x, at, begin, end, dim, total, spread):
 
 @inlined
 def group_fm_backward(n, groups, mode, members, m_p, v_p, sums, dm_z, dv_z, dm_p, dv_p, dm_x, dv_x):
-    """MODIFIES: dm_x, dv_x; and dm_p and dv_p (G, 1, K), which are scratch."""
+    """Gradients by the features. MODIFIES: dm_x, dv_x; and dm_p and dv_p (G, 1, K), which are scratch."""
     fm_backward(m_p, v_p, members, members, m_p.shape[0], 0, mode, sums, dm_z, dv_z, dm_p, dv_p)
     for j in range(n):
         dm_g, dv_g = dm_p[groups[j], 0], dv_p[groups[j], 0]

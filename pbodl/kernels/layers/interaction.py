@@ -11,8 +11,8 @@ and as cheap, with S = Σ m, V = Σ v, T = Σ_j v_j (S - m_j):
     ∂m/∂m_i = S - m_i      ∂v/∂v_i = (S - m_i)² + V - v_i      ∂v/∂m_i = 2 (T - v_i (S - m_i))
 As printed, with q = m² + v:  v = ½ [(Σq)² - Σq²] - ½ [(Σm²)² - Σm⁴]. Multiplied out, this is, with Q = Σ m²,
     v = Σ_i v_i (Q - m_i²) + ½ [V² - Σ v²]        ∂v/∂v_i = Q - m_i² + V - v_i       ∂v/∂m_i = 2 m_i (V - v_i)
-which does not subtract large numbers: the printed form loses every digit, and its sign, where v ≪ m².
-One pass gives all of it: a feature (m, v) that joins those before it, of sums S, V, T (or Q), adds
+which does not subtract large numbers; the printed form loses every digit, and its sign, where v ≪ m².
+One pass computes everything: a feature (m, v) that joins those before it, with sums S, V, T (or Q), adds
     to m: m S      to v: m (2 T + m V) + v (S² + V)      to T: m V + v S           (as printed, to v: m² V + v (Q + V))
 """
 
@@ -41,7 +41,7 @@ def concat_forward(m_x, v_x, n, fields, first, m_z, v_z):
 
 @inlined
 def concat_backward(n, fields, first, dm_z, dv_z, dm_x, dv_x):
-    """MODIFIES: dm_x, dv_x."""
+    """Gradients by the features. MODIFIES: dm_x, dv_x."""
     dim = dm_x.shape[2]
     for j in range(n):
         begin = fields[first + j] * dim
@@ -62,7 +62,7 @@ def sum_forward(m_x, v_x, n, m_z, v_z):
 
 @inlined
 def sum_backward(n, dm_z, dv_z, dm_x, dv_x):
-    """MODIFIES: dm_x, dv_x."""
+    """Gradients by the features. MODIFIES: dm_x, dv_x."""
     for j in range(n):
         for k in range(dm_x.shape[2]):
             dm_x[j, 0, k] = dm_z[k]
@@ -71,8 +71,8 @@ def sum_backward(n, dm_z, dv_z, dm_x, dv_x):
 
 @inlined
 def fm_forward(m_x, v_x, members, n, g, mode, more, sums, m_z, v_z):
-    """z_0 of the FM of n member features, or `more` of it. MODIFIES: m_z, v_z; and for backward: sums (3, K), with S, V, T (as
-    printed: Q)."""
+    """z_0 of the FM of n member features, added to what is there if `more`. MODIFIES: m_z, v_z; and for backward: sums (3, K),
+    with S, V, T (as printed: Q)."""
     if m_x.shape[2] == USUAL:
         usual_forward(m_x, v_x, members, n, g, mode, more, sums[0], sums[1], sums[2], m_z, v_z)
     else:
@@ -81,20 +81,20 @@ def fm_forward(m_x, v_x, members, n, g, mode, more, sums, m_z, v_z):
 
 @kernel
 def usual_forward(m_x, v_x, members, n, g, mode, more, total, spread, third, m_z, v_z):
-    """The usual dimension apart: with the constant in sight the compiler keeps the sums in registers. MODIFIES: as `fm_forward`."""
+    """The usual dimension: with a constant, the compiler keeps the sums in registers. MODIFIES: as `fm_forward`."""
     any_forward(m_x, v_x, members, n, g, USUAL, mode, more, total, spread, third, m_z, v_z)
 
 
 @inlined
 def clear(sums, dim):
-    """One array at a time: of several the compiler would set number by number what is read as vectors. MODIFIES: sums."""
+    """Clear one array; the compiler would clear several number by number, although they are read as vectors. MODIFIES: sums."""
     for k in range(dim):
         sums[k] = ZERO
 
 
 @inlined
 def any_forward(m_x, v_x, members, n, g, dim, mode, more, total, spread, third, m_z, v_z):
-    """As `fm_forward`, with the three rows of sums apart. The features join one by one: each meets those before it."""
+    """As `fm_forward`, with the three rows of sums as arguments. Features join one by one: each meets those before it."""
     clear(total, dim)
     clear(spread, dim)
     clear(third, dim)
@@ -103,7 +103,7 @@ def any_forward(m_x, v_x, members, n, g, dim, mode, more, total, spread, third, 
         clear(v_z, dim)
     if mode == EXACT:
         for j in range(n):
-            i = np.uint32(members[j])  # unsigned: never counted from the end
+            i = np.uint32(members[j])  # unsigned: never negative
             join_exact(m_x[i, g], v_x[i, g], dim, total, spread, third, m_z, v_z)
     else:
         for j in range(n):
@@ -138,7 +138,7 @@ def join_printed(m_j, v_j, dim, total, spread, third, m_z, v_z):
 
 @kernel
 def fm_backward(m_x, v_x, at, members, n, g, mode, sums, dm_z, dv_z, dm_x, dv_x):
-    """Gradients by feature j, which stands at m_x[at[j]]; they go to dm_x[members[j]]. MODIFIES: dm_x, dv_x."""
+    """Gradients by feature j, which is m_x[at[j]]; they go to dm_x[members[j]]. MODIFIES: dm_x, dv_x."""
     dim = m_x.shape[2]
     for j in range(n):
         i, to = np.uint32(at[j]), np.uint32(members[j])

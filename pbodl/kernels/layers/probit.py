@@ -2,7 +2,7 @@
 
 With z_L ~ N(m, v) the weights integrate out (PBODL eq. 4, eq. 9, eq. 10): p(y) = Z = Φ(y m/√(1+v)); its gradients drive learning.
 
-`sign` is y in {-1, +1}, here alone; everywhere else a click is 0 or 1. In float64: one call per sample.
+`sign` is y in {-1, +1}; everywhere else a click is 0 or 1. All is float64: there is one call per sample.
 """
 
 import math

@@ -35,7 +35,7 @@ class Copies:
         forget_dense(dense, network.shape, now, network.forgetting)
         forget_rows(rows, _as_features(copied), 0, now, network.prior, network.forgetting)
         self._spans = spans(network.shape, rows, copied)
-        n = self._spans[-1].places[1]
+        n = self._spans[-1].offsets[1]
         self._naturals = np.zeros((threads + 1, 2, n))
         nothing = Shown(np.zeros(n), np.zeros(n), np.ones(n), self._naturals[-1])
         for span in self._spans:

@@ -219,12 +219,12 @@ def test_evict_wants_a_score_for_every_row():
 
 @given(KEYS, KEYS)
 @settings(max_examples=50)
-def test_first_places_of_new_rows(before, keys):
+def test_first_entries_of_new_rows(before, keys):
     table = Table({})
     table.insert(as_keys(before))
     old_size = table.size
     rows = table.insert(as_keys(keys))
-    assert table.first_places(rows, old_size).tolist() == [keys.index(key) for key in table.keys[old_size:].tolist()]
+    assert table.first_entries(rows, old_size).tolist() == [keys.index(key) for key in table.keys[old_size:].tolist()]
 
 
 @pytest.mark.parametrize("beside", [(), ("linear",)])

@@ -36,7 +36,7 @@ def test_rows_are_numbered_as_keys_first_come(keys):
     slots, row_keys, rows, stopped, size = inserted(given)
     assert rows.tolist() == [0, 1, 0, 2, 3, 1, 4] and (stopped, size) == (7, 5)
     places = np.zeros(3, np.int64)
-    key_index.first_places_of(rows, 2, places)
+    key_index.find_first_entries(rows, 2, places)
     assert places.tolist() == [3, 4, 6]
     found = np.zeros(3, np.int64)
     key_index.find_rows(slots, row_keys, keys[np.array([89, 50, 0])], found)

@@ -34,8 +34,8 @@ def test_rows_are_counted_as_one_would_by_hand(samples, seed):
     for row in wanted - set(copied.rows.tolist()):
         assert row % SLOTS in slots or len(copied.rows) == MOST
     for place, row in enumerate(copied.rows.tolist()):
-        assert copied.places[row % SLOTS].tolist() == [row, place]
-    assert (copied.places[:, 0] >= 0).sum() == len(copied.rows)
+        assert copied.slots[row % SLOTS].tolist() == [row, place]
+    assert (copied.slots[:, 0] >= 0).sum() == len(copied.rows)
 
 
 @pytest.mark.nojit
