@@ -75,8 +75,8 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def embedding_variance(op: int, n_fields: int) -> float:
     """The embeddings' prior variance with which z_0 starts equally uncertain, however many fields there are.
 
-    With n fields, sum adds n variances; FM, FFM and pairs add n(n-1)/2 products of two; concat adds none. The best values measured on
-    logs of 20 to 22 fields were 0.02 for sum and 0.05 for FM.
+    With n fields, sum adds n variances; FM, FFM and pairs add n(n-1)/2 products of two; concat adds none. The best values measured
+    on logs of 20 to 22 fields were 0.02 for sum and 0.05 for FM.
 
     >>> [round(embedding_variance(interaction.FM, n), 3) for n in (2, 5, 22)]
     [0.762, 0.241, 0.05]

@@ -111,7 +111,7 @@ def test_a_fit_depends_on_the_history_alone() -> None:
 
 
 def test_nothing_to_fit_to() -> None:
-    with pytest.raises(InputError, match="nothing to fit"):
+    with pytest.raises(InputError, match="no history to fit to"):
         BatchFM(PLAIN).fit()
 
 

@@ -144,7 +144,7 @@ def test_dense_weights_decay_once_and_not_once_per_thread():
 def test_a_new_prior_is_not_taken_for_overshooting():
     batch = market_log(20_000)
     model = fm(adapt_prior=False)
-    learn_with_threads(model, 2)
+    learn_with_threads(model, 2, in_turns=True)
     model.learning.seen = 10**6
     for start in range(0, 12_000, 1000):
         model.learn(batch.rows(start, start + 1000))
