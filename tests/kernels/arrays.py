@@ -73,7 +73,7 @@ def as_arrays(made: Network, prior_variance: float = 0.5) -> Arrays:
         centre[layer, :n_in] = [made.centre.get((layer, i), 0.0) for i in range(n_in)]
         total[layer, : n_in + 1] = 0.0
     weights = np.full((2, *padded), np.nan, F32)
-    dense = Dense(weights[0], weights[1], np.zeros(1), F32(prior_variance), centre, total)
+    dense = Dense(weights[0], weights[1], np.zeros(1), np.full(padded, prior_variance, F32), centre, total)
     n_fields = len(made.group_of_field)
     shape = Shape(
         np.int64(OPS[made.op]), np.int64(MODES[made.fm_variance]), np.array(sizes, np.int64),
