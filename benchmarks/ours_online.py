@@ -34,6 +34,7 @@ MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "FTRL-Proximal": (pbodl.FTRLProximal, {}),
     "MatchBox": (pbodl.MatchBox, {}),
     "Sparse-MLP": (pbodl.SparseMLP, {}),
+    "PairFM": (pbodl.PairFM, {}),
     "FM-MLP": (pbodl.FMMLP, {}),
     "FM-MLP, shortcut": (pbodl.FMMLP, {"shortcut": True}),
     "FFM-MLP": (pbodl.FFMMLP, {}),

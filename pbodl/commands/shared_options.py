@@ -19,7 +19,7 @@ OutFolder = Annotated[Path, typer.Option(help="Folder to write the results to.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file with the tables [schema], [model] and [training].")]
 Preset = Annotated[str | None, typer.Option(help=f"Built-in configuration instead of a file: {', '.join(PRESETS)}.")]
-Kind = Annotated[str | None, typer.Option("--model", help="Model kind, such as fm-mlp, ffm-mlp or sparse-mlp.")]
+Kind = Annotated[str | None, typer.Option("--model", help="Model kind, such as pair-fm (the default), fm-mlp or ffm-mlp.")]
 Changes = Annotated[list[str], typer.Option("--set", help="Override a key of the configuration, such as model.dim=8; repeatable.")]
 BadRows = Annotated[str, typer.Option(help="Action on a bad row: stop, or skip.")]
 BadRowsFile = Annotated[str | None, typer.Option(help="File that collects skipped rows with the reason.")]

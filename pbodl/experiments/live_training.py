@@ -1,4 +1,4 @@
-"""The trainer of `pbodl up`: FM-MLP, FTRL and AdPredictor learn from the same traffic, and the FM-MLP is published as it learns.
+"""The trainer of `pbodl up`: PairFM, FTRL and AdPredictor learn from the same traffic, and the PairFM is published as it learns.
 
 A snapshot holds all three, their figures and the position in the traffic at one moment. So a stopped trainer continues exactly
 where it was.
@@ -18,7 +18,7 @@ from pbodl.data.convert import from_data
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
-from pbodl.models.deep_probit import FMMLP
+from pbodl.models.pair_fm import PairFM
 from pbodl.models.snapshot import Snapshot, load_snapshot, save, snapshots
 from pbodl.publishing.curves import Curves
 from pbodl.publishing.publisher import Publisher
@@ -26,7 +26,7 @@ from pbodl.serving.follower import PUBLISHED
 from pbodl.streaming.live_figures import LiveFigures
 from pbodl.training.inspect.feature_names import NameStore, load_names
 
-SERVED = "FM-MLP"
+SERVED = "PairFM"
 BEST = "best"
 DAY_ROWS = 150_000  # impressions per day of the world: new ads then appear every half minute at the usual rate
 CHUNK = 1000
@@ -61,7 +61,7 @@ class LiveTraining:
         self.traffic = _traffic(self.folder, snapshot, rows)
         self.world = self.traffic.world()
         schema = self.world.schema
-        models: dict[str, Model] = {SERVED: FMMLP(schema), "FTRL": FTRLProximal(schema), "AdPredictor": AdPredictor(schema)}
+        models: dict[str, Model] = {SERVED: PairFM(schema), "FTRL": FTRLProximal(schema), "AdPredictor": AdPredictor(schema)}
         self.learners = {name: LiveLearner(model, LiveFigures(schema)) for name, model in models.items()}
         self.best = LiveFigures(schema)
         self.names = load_names(folder, schema) or NameStore(schema)

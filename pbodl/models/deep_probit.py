@@ -50,7 +50,7 @@ F32 = np.float32
 class DeepProbit(Model):
     """Bayesian deep probit network: every weight is a Gaussian, learned in one pass by assumed density filtering.
 
-    It concatenates the fields' embeddings, so with many fields its first layer is wide. `FMMLP` is usually better and faster on
+    It concatenates the fields' embeddings, so with many fields its first layer is wide. `PairFM` is usually better and faster on
     click logs.
 
     Parameters
@@ -175,6 +175,8 @@ class DeepProbit(Model):
             with wrapping():
                 draws = standard_draws(np.uint64(self.spec.seed), np.uint64(layer), n_out * n_in)
             dense.mean[layer, :n_out, :n_in] = draws.reshape(n_out, n_in)
+        if self.spec.prior.bias is not None:  # n_in is the last layer's: its scale, 1/√(n_in + 1), goes for the bias, too
+            dense.prior_variance[-1, 0, n_in] = dense.variance[-1, 0, n_in] = self.spec.prior.bias * (n_in + 1)
         return dense
 
     def learn_with(self, learning: Learning) -> None:
@@ -353,7 +355,7 @@ class SparseMLP(DeepProbit):
 class FMMLP(DeepProbit):
     """FM-MLP: pairs of features interact, dimension by dimension (PBODL §2.2, FM). Parameters as for `DeepProbit`.
 
-    The model to start with. With its linear term it learns single features as fast as a linear model, and pairs as well.
+    With its linear term it learns single features as fast as a linear model, and pairs as well.
     """
 
     kind = "fm-mlp"

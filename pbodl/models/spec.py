@@ -38,14 +38,15 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                starts smaller (`embedding_variance`)
     linear     variance of each linear weight
     dense      variance of each weight of the dense layers, or of the pairs' weights; None is 0.05, or 0.1 for pairs
-    bias       variance of the bias that `PairFM` adds to everything: wide, so that the level of the clicks is learned here
+    bias       variance of the bias of the output; None is 1 for `PairFM`, and for the others what `dense` makes of it. Wide, it
+               learns the level of the clicks, and the features learn the rest: 1 does well for all models where clicks are rare
     fields     other variances for single fields, by the field's name
     """
 
     embedding: float | None = None
     linear: float = 0.03
     dense: float | None = None
-    bias: float = 1.0
+    bias: float | None = None
     fields: dict[str, FieldPrior] = {}
 
     def __post_init__(self) -> None:
@@ -66,10 +67,12 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return getattr(self, part) if own is None else own
 
     def settled(self, op: int, n_fields: int) -> "Prior":
-        """The same prior with a number for the embeddings and for the dense weights."""
+        """The same prior with a number for the embeddings, for the dense weights, and for the bias of pairs."""
+        pairs = op == interaction.PAIRS
         embedding = embedding_variance(op, n_fields) if self.embedding is None else self.embedding
-        dense = (0.1 if op == interaction.PAIRS else 0.05) if self.dense is None else self.dense
-        return msgspec.structs.replace(self, embedding=embedding, dense=dense)
+        dense = (0.1 if pairs else 0.05) if self.dense is None else self.dense
+        bias = 1.0 if pairs and self.bias is None else self.bias
+        return msgspec.structs.replace(self, embedding=embedding, dense=dense, bias=bias)
 
 
 def embedding_variance(op: int, n_fields: int) -> float:

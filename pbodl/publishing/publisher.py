@@ -44,7 +44,7 @@ class Publisher:
         self, model: DeepProbit, folder: str | os.PathLike, *, every: float = EVERY, full_every: float = FULL_EVERY
     ) -> None:
         if not isinstance(model, DeepProbit):
-            raise InputError(f"a {type(model).__name__} cannot be published; publish one of the deep probit models, such as FMMLP")
+            raise InputError(f"a {type(model).__name__} cannot be published; publish one of the deep probit models, such as PairFM")
         self.model, self.folder = model, ModelFolder(folder)
         self.every, self.full_every = every, full_every
         self.version = max((entry.version for entry in self.folder.entries()), default=0)

@@ -53,7 +53,7 @@ class StreamLearner:
 
     def __init__(self, config: Config, folder: str | Path, model: Model, options: StreamOptions, position: StreamPosition) -> None:
         if not isinstance(model, DeepProbit):
-            raise InputError(f"the model is {config.kind!r}; only the deep probit models, such as fm-mlp, can learn from a stream")
+            raise InputError(f"the model is {config.kind!r}; only the deep probit models, such as pair-fm, can learn from a stream")
         self.config, self.folder, self.model, self.options, self.position = config, Path(folder), model, options, position
         self.tracker = Tracker(config.schema, config.training.period(config.schema))
         if options.on_alarm not in ("hold", "drop"):

@@ -16,10 +16,11 @@ from pbodl.data.schema import Field, Schema, nearest
 from pbodl.errors import InputError
 from pbodl.models.clock import Duration, parse_duration
 from pbodl.models.contract import Model
-from pbodl.models.spec import FieldPrior, Prior
+from pbodl.models.spec import DeepSpec, FieldPrior, PairSpec, Prior
 
 FROM_TRAINING = ("half_life", "negative_rate")  # keys of a model's spec that belong to [training]
-DEFAULT_KIND = "fm-mlp"
+DEFAULT_KIND = "pair-fm"
+DEFAULT_NETWORK = "fm-mlp"  # where a configuration has keys of hidden layers, and names no kind
 
 
 class TrainingSpec(msgspec.Struct, frozen=True):
@@ -105,7 +106,8 @@ def check_config(tables: Mapping[str, Any]) -> Config:
         _refuse_unknown("[[schema.fields]]", field, Field.__struct_fields__)
     schema = _convert(tables["schema"], Schema, "schema")
     model = dict(tables.get("model", {}))
-    kind = model.pop("kind", DEFAULT_KIND)
+    of_network = set(DeepSpec.__struct_fields__) - set(PairSpec.__struct_fields__)
+    kind = model.pop("kind", DEFAULT_NETWORK if of_network & set(model) else DEFAULT_KIND)
     if kind not in Model.kinds:
         raise InputError(f"unknown model kind {kind!r}{nearest(str(kind), Model.kinds)}; kinds are: {', '.join(Model.kinds)}")
     names = [name for name in Model.kinds[kind].Spec.__struct_fields__ if name not in FROM_TRAINING]

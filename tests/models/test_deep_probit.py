@@ -241,3 +241,15 @@ def test_a_step_cap_bounds_the_move_of_a_mean() -> None:
         model.learn(row)
     np.testing.assert_allclose(np.abs(capped.state()["embedding.mean"]), 0.1 * 2.0, rtol=1e-6)
     assert (np.abs(free.state()["embedding.mean"]) > 0.2).all()
+
+
+def test_a_wide_bias_learns_the_level_of_the_clicks():
+    schema = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])
+    rng = np.random.default_rng(1)
+    rows = [{"user": u, "ad": a, "click": 0} for u, a in rng.integers(1000, size=(600, 2)).tolist()]
+    narrow, wide = (pbodl.FMMLP(schema, prior=pbodl.Prior(bias=bias)) for bias in (None, 1.0))
+    for model in (narrow, wide):
+        model.learn(rows)
+    asked = {"user": "new", "ad": "new"}
+    assert wide.predict(asked).ctr < 0.01 < narrow.predict(asked).ctr
+    assert wide.dense.prior_variance[-1, 0, 32] == pytest.approx(33.0)

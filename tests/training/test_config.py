@@ -25,7 +25,7 @@ FULL = {
 
 def test_defaults():
     config = check_config({"schema": SCHEMA})
-    assert config.kind == "fm-mlp"
+    assert config.kind == "pair-fm"
     assert config.schema == RICH
     assert config.training.negative_rate == 1.0
     assert config.training.period(RICH) == Duration(86400.0, False)
@@ -136,3 +136,11 @@ def test_files_that_are_no_configuration(tmp_path):
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="is not TOML"):
         read_config(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [({}, "pair-fm"), ({"dim": 4}, "pair-fm"), ({"hidden": [8]}, "fm-mlp"), ({"shortcut": True, "dim": 4}, "fm-mlp")],
+)
+def test_the_default_model_has_pairs_and_with_keys_of_hidden_layers_it_is_a_network(model, kind):
+    assert check_config({"schema": msgspec.to_builtins(PLAIN), "model": model}).kind == kind

@@ -38,4 +38,5 @@ TABLE_1 = (
     Table1Entry("Sparse-MLP", "sparse-mlp", {}, None, None),
     Table1Entry("FM-MLP", "fm-mlp", {}, None, None),
     Table1Entry("FFM-MLP", "ffm-mlp", {}, None, None),
+    Table1Entry("PairFM", "pair-fm", {}, None, None),
 )

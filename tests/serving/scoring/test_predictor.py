@@ -176,11 +176,12 @@ def test_an_operation_that_serving_does_not_know_is_refused():
     version = Version.of(model)
     model.shape = version.model.shape = model.shape._replace(op=np.int64(max(SERVED) + 1))
     for build in (lambda: Predictor.of(model), lambda: Predictor(version)):
-        with pytest.raises(InputError, match=r"the embedding operation 5, which serving does not know; it knows concat, sum, FM"):
+        with pytest.raises(InputError, match=r"the embedding operation 6, which serving does not know; it knows concat, sum, FM"):
             build()
 
 
 def test_every_operation_of_the_network_is_served():
     ops = {pbodl.DeepProbit(SCHEMA).shape.op, pbodl.SparseMLP(SCHEMA).shape.op, pbodl.FFMMLP(SCHEMA).shape.op}
+    ops |= {pbodl.PairFM(SCHEMA).shape.op}
     ops |= {pbodl.FMMLP(SCHEMA, pairs=pairs).shape.op for pairs in ("fields", "groups")}
     assert ops == set(SERVED)

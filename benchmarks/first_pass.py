@@ -1,0 +1,108 @@
+"""One pass over logs that no default was fitted to: `python -m benchmarks.first_pass --rows 1000000 --seeds 21 22`.
+
+Every model has its default settings. It learns all rows but the last tenth, each predicted before it is learned, and then predicts
+the last tenth frozen. Logs: worlds of `pbodl.data.synthetic`, the shop of `benchmarks.shop_world`, and files of your own (`--log
+FILE --config CONFIG`). A difference to the first model of the list is given with its 95 % interval, by a paired bootstrap over
+progressive log losses.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import pbodl
+from benchmarks.shop_world import SCHEMA, shop_log
+from benchmarks.split import log_loss
+from pbodl.data.convert import Batch, concat, from_data
+from pbodl.data.log.log_reader import LogReader
+from pbodl.data.synthetic import World
+from pbodl.training.config import read_config
+
+MODELS: dict[str, tuple[type, dict[str, Any]]] = {
+    "PairFM": (pbodl.PairFM, {}),
+    "FM-MLP": (pbodl.FMMLP, {}),
+    "FM-MLP, wide bias": (pbodl.FMMLP, {"prior": pbodl.Prior(bias=1.0)}),
+    "FFM-MLP, shortcut": (pbodl.FFMMLP, {"shortcut": True}),
+    "MatchBox": (pbodl.MatchBox, {}),
+    "AdPredictor": (pbodl.AdPredictor, {}),
+}
+PART = 65_536
+DRAWS, BLOCKS = 1000, 500
+
+
+def auc(predicted: NDArray, clicks: NDArray) -> float:
+    """The area under the ROC curve, ties counted half."""
+    values, inverse = np.unique(predicted, return_inverse=True)
+    clicked = np.bincount(inverse, clicks, len(values))
+    other = np.bincount(inverse, 1 - clicks, len(values))
+    below = np.cumsum(other) - other / 2
+    return float((clicked * below).sum() / (clicked.sum() * other.sum()))
+
+
+def losses(predicted: NDArray, clicks: NDArray) -> NDArray[np.float64]:
+    p = np.clip(predicted, 1e-7, 1 - 1e-7)
+    return -np.where(clicks > 0, np.log(p), np.log1p(-p))
+
+
+def interval(difference: NDArray[np.float64]) -> tuple[float, float]:
+    """95 % of the mean's bootstrap distribution; blocks of neighbouring rows are drawn, since they are alike."""
+    blocks = np.array([block.mean() for block in np.array_split(difference, BLOCKS)])
+    drawn = np.random.default_rng(0).choice(blocks, (DRAWS, BLOCKS)).mean(axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def logs(arguments: argparse.Namespace) -> Iterator[tuple[str, pbodl.Schema, Batch]]:
+    for path in arguments.log:
+        schema = read_config(arguments.config).schema
+        with LogReader([path], schema) as reader:
+            yield path, schema, concat([chunk.batch for chunk in reader])
+    for seed in arguments.seeds:
+        world = World(seed=seed, rows=arguments.rows)
+        yield (
+            f"synthetic world, seed {seed}",
+            world.schema,
+            concat([from_data(world.schema, part, True) for part in world.batches()]),
+        )
+        yield f"shop, seed {seed}", SCHEMA, from_data(SCHEMA, shop_log(seed, arguments.rows), True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.first_pass", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each generated log")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[21], help="seeds of the generated logs")
+    parser.add_argument("--log", nargs="*", default=[], help="log files of your own, each measured by itself")
+    parser.add_argument("--config", help="the configuration with their [schema]")
+    for name, schema, batch in logs(parser.parse_args()):
+        assert batch.clicks is not None
+        n, clicks, first = len(batch) * 9 // 10, batch.clicks, None
+        print(f"\n{name}: {len(batch):,} rows, CTR {clicks.mean():.4f}\n")
+        print("| model | AUC | log loss | level | progressive | difference | rows/s |\n|---|--:|--:|--:|--:|---|--:|")
+        for label, (kind, options) in MODELS.items():
+            try:
+                model = kind(schema, **options)
+            except pbodl.InputError as error:
+                print(f"| {label} | {error} | | | | | |")
+                continue
+            kind(schema, **options).learn(batch.rows(0, 64))  # compiles
+            began = time.perf_counter()
+            learned = np.concatenate([model.learn(batch.rows(a, min(a + PART, n))) for a in range(0, n, PART)])
+            speed = n / (time.perf_counter() - began)
+            tested, truth = model.predict(batch.rows(n, len(batch))).ctr, clicks[n:]
+            before, shown = losses(learned, clicks[:n]), ""
+            if first is None:
+                first = before
+            else:
+                low, high = interval(before - first)
+                shown = f"{(before - first).mean():+.5f} ({low:+.5f} to {high:+.5f})"
+            level = tested.mean() / truth.mean()
+            figures = f"{auc(tested, truth):.4f} | {log_loss(tested, truth):.4f} | {level:.3f} | {before.mean():.4f} | {shown}"
+            print(f"| {label} | {figures} | {speed:,.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
