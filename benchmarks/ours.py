@@ -18,6 +18,7 @@ MODELS: dict[str, Callable[[pbodl.Schema], pbodl.DeepProbit]] = {
     "fm": lambda schema: pbodl.FMMLP(schema, pairs="fields"),  # the same network as PyTorch's
     "fm of groups": pbodl.FMMLP,
     "ffm": pbodl.FFMMLP,
+    "pairs": pbodl.PairFM,
     "linear": lambda schema: pbodl.SparseMLP(schema, dim=1, hidden=(), linear=False),
 }
 

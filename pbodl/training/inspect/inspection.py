@@ -11,12 +11,14 @@ import numpy as np
 
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
+from pbodl.models.pair_fm import PairFM
 from pbodl.models.snapshot import load_snapshot
 from pbodl.training.display import moment
 from pbodl.training.inspect.explanation import explained, read_row
 from pbodl.training.inspect.feature_names import NameStore, feature_key, load_names
 from pbodl.training.inspect.feature_weights import FeatureWeights, in_time, weights_of
 from pbodl.training.inspect.inspection_tables import tables
+from pbodl.training.inspect.pairs_of_fields import pairs_by_spread
 
 __all__ = ["explain", "feature", "overview", "tables"]
 
@@ -36,6 +38,8 @@ def overview(run: str | Path) -> dict[str, Any]:
     left = weights.variance_left()
     found |= {"features": len(weights.keys), "names": 0 if names is None else len(names)}
     found["fields"] = [_field_line(model, weights, index, left) for index in range(len(model.schema.fields))]
+    if isinstance(model, PairFM):
+        found["pairs"] = pairs_by_spread(model)
     if left is not None:
         # Rounded to three digits: among equally certain features, the frequent ones come first.
         order = np.lexsort((-weights.counts, left.round(3)))

@@ -9,6 +9,7 @@ from rich.table import Table
 from pbodl.training.display import number, plain_table
 
 Found = Mapping[str, Any]
+PAIRS = 10  # listed of those that matter most
 
 
 def tables(found: Found) -> list[Table]:
@@ -29,6 +30,11 @@ def _overview(found: Found) -> list[Table]:
             for one in found["fields"]
         ]
         shown.append(_table("features by field", ["field", "group", "features", "seen once", "variance left"], rows))
+    if "pairs" in found:
+        rows = [
+            [one["pair"], f"{one['weight']:+.3f} ± {one['std']:.3f}", number(one["spread"], 4)] for one in found["pairs"][:PAIRS]
+        ]
+        shown.append(_table("pairs of fields that matter most", ["pair", "weight", "spread of the latent score"], rows))
     for name, title in (("most_certain", "most certain features"), ("most_uncertain", "most uncertain features")):
         if name in found:
             rows = [[one["feature"], f"{one['count']:,}", one["when"], number(one["variance_left"], 3)] for one in found[name]]
