@@ -26,7 +26,7 @@ def trained() -> tuple[pbodl.PairFM, list[dict]]:
 
 def test_the_pair_that_decides_the_clicks_comes_first():
     found = pairs_by_spread(trained()[0])
-    assert [one["pair"] for one in found][0] == "likes x topic" and len(found) == 3
+    assert found[0]["pair"] == "likes x topic" and len(found) == 3
     assert found[0]["spread"] > 3 * found[1]["spread"]
 
 
