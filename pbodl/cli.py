@@ -1,7 +1,7 @@
 """The command line: which commands there are, and how errors reach a person.
 
 Progress, tables and logs go to stderr; with --json one JSON object is the last line of stdout. Exit codes: 0 success, 1 the work
-failed, 2 bad usage or bad input, 130 and 143 stopped by a signal after saving.
+failed (a full disk, a broker that is away), 2 bad usage or bad input, 130 and 143 stopped by a signal after saving.
 """
 
 import sys
@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from pbodl.commands import data_commands, experiment_commands, model_commands, online_command, serving_commands, training_commands
-from pbodl.errors import InputError
+from pbodl.system.failures import report
 from pbodl.training.display import console
 
 # Without markup: Rich would read the [schema] of a help text as a style and drop it.
@@ -43,6 +43,9 @@ app.add_typer(data_commands.app, name="data")
 app.add_typer(experiment_commands.app, name="experiment")
 
 
+_debug: list[bool] = []  # what --debug was
+
+
 def _show_version(asked: bool) -> None:
     if asked:
         print(f"pbodl {version('pbodl')}")
@@ -54,8 +57,9 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    pass
+    _debug.append(debug)
 
 
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
@@ -63,13 +67,16 @@ def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
 
 
 def main() -> None:
-    """Run the command line; bad input is told in prose and exits with 2."""
+    """Run the command line. Errors are told in prose: bad input exits with 2, what fails otherwise with 1."""
     warnings.showwarning = _show_warning
     try:
         app()
-    except InputError as error:
-        console.print(f"[red]error:[/] {escape(str(error))}")
-        sys.exit(2)
+    except Exception as error:
+        if any(_debug):
+            raise
+        told, code = report(error)
+        console.print(f"[red]error:[/] {escape(told)}")
+        sys.exit(code)
 
 
 if __name__ == "__main__":

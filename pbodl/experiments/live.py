@@ -7,7 +7,6 @@
 The trainer saves when it is stopped; the next start continues from there.
 """
 
-import fcntl
 import json
 import multiprocessing
 import os
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -30,12 +29,13 @@ from pbodl.experiments.live_training import train_live
 from pbodl.experiments.visitors import Visitors
 from pbodl.models.snapshot import snapshots
 from pbodl.serving.serve import ServeSettings, serve
+from pbodl.system.failures import report
+from pbodl.system.folder_lock import FolderLock, writing
 from pbodl.system.stop_signals import StopRequest, handling, stop_signals
 
 HOST = "127.0.0.1"
 NICE = 5  # the server takes precedence
 GRACE = 30.0  # seconds for saving and for requests in flight
-LOCK = ".lock"
 
 
 class UpSettings(msgspec.Struct, frozen=True):
@@ -58,11 +58,10 @@ def up(settings: UpSettings, tell: Callable[[str], None] = print) -> int:
     if settings.rate <= 0:
         raise InputError(f"the rate is {settings.rate:g} rows per second; it must be above 0")
     folder = Path(settings.out)
-    folder.mkdir(parents=True, exist_ok=True)
     port = _free(settings.port)
-    with _alone(folder), stop_signals() as stop:
+    with writing(folder, "pbodl up") as lock, stop_signals() as stop:
         tell(f"{'continuing in' if snapshots(folder) else 'starting in'} {folder}: http://{HOST}:{port} opens in a few seconds ...")
-        with _children(settings, port) as children:
+        with _children(settings, port, lock) as children:
             return _watch(children, Visitors(f"http://{HOST}:{port}"), stop, tell)
 
 
@@ -101,22 +100,14 @@ def _free(port: int) -> int:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[IO]:
-    """Inside this context, no other `pbodl up` runs in the folder."""
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"another `pbodl up` runs in {folder}; stop it, or choose another --out") from None
-        yield file
-
-
-@contextmanager
-def _children(settings: UpSettings, port: int) -> Iterator[dict[str, SpawnProcess]]:
-    """The server and the trainer; they end with this context."""
+def _children(settings: UpSettings, port: int, lock: FolderLock) -> Iterator[dict[str, SpawnProcess]]:
+    """The server and the trainer, which shares the lock of the folder; they end with this context."""
     context = multiprocessing.get_context("spawn")
-    targets = {"server": _serve, "trainer": _train}
-    children = {name: context.Process(target=target, args=(settings, port, os.getpid())) for name, target in targets.items()}
+    arguments = (settings, port, os.getpid())
+    children = {
+        "server": context.Process(target=_serve, args=arguments),
+        "trainer": context.Process(target=_train, args=(*arguments, lock)),
+    }
     # Ctrl-C reaches all processes of the terminal, but these wait for a SIGTERM. They inherit that SIGINT is ignored.
     with handling(signal.SIG_IGN, signal.SIGINT):
         for process in children.values():
@@ -139,7 +130,7 @@ def _serve(settings: UpSettings, port: int, parent: int) -> None:
         serve(ServeSettings(settings.out, HOST, port), lambda text: None)
 
 
-def _train(settings: UpSettings, port: int, parent: int) -> None:
+def _train(settings: UpSettings, port: int, parent: int, lock: FolderLock) -> None:
     slow_down = iter([NICE])
 
     def stopped(seconds: float) -> bool:
@@ -154,7 +145,7 @@ def _train(settings: UpSettings, port: int, parent: int) -> None:
 
 @contextmanager
 def _prose(parent: int) -> Iterator[None]:
-    """Report bad input in prose with exit code 2; if `parent` is killed, end this process as well."""
+    """Report errors in prose and with an exit code; if `parent` is killed, end this process as well."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -164,6 +155,7 @@ def _prose(parent: int) -> Iterator[None]:
     threading.Thread(target=watch, daemon=True).start()
     try:
         yield
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    except Exception as error:
+        told, code = report(error)
+        print(f"error: {told}", file=sys.stderr)
+        sys.exit(code)

@@ -4,8 +4,10 @@ A snapshot holds all three, their figures and the position in the traffic at one
 where it was.
 """
 
+import functools
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,18 +21,21 @@ from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.pair_fm import PairFM
-from pbodl.models.snapshot import Snapshot, load_snapshot, save, snapshots
+from pbodl.models.snapshot import Snapshot, load_snapshot, naming_snapshot, save, snapshots
 from pbodl.publishing.curves import Curves
 from pbodl.publishing.publisher import Publisher
 from pbodl.serving.follower import PUBLISHED
 from pbodl.streaming.live_figures import LiveFigures
-from pbodl.training.inspect.feature_names import NameStore, load_names
+from pbodl.system.folder_lock import writing
+from pbodl.system.setbacks import Setbacks
+from pbodl.training.inspect.feature_names import NameStore, kept_names
 
 SERVED = "PairFM"
 BEST = "best"
 DAY_ROWS = 150_000  # impressions per day of the world: new ads then appear every half minute at the usual rate
 CHUNK = 1000
 NAMES_EVERY = DAY_ROWS // 3  # rows
+NAMING = "writing the names"
 POINT_EVERY, SAVE_EVERY = 1.0, 60.0  # seconds
 
 
@@ -64,8 +69,9 @@ class LiveTraining:
         models: dict[str, Model] = {SERVED: PairFM(schema), "FTRL": FTRLProximal(schema), "AdPredictor": AdPredictor(schema)}
         self.learners = {name: LiveLearner(model, LiveFigures(schema)) for name, model in models.items()}
         self.best = LiveFigures(schema)
-        self.names = load_names(folder, schema) or NameStore(schema)
+        self.names = kept_names(folder, schema) or NameStore(schema)
         self.rows = 0
+        self.setbacks = Setbacks()
         self.stream_time: float | None = None
         self._seconds = dict.fromkeys(self.learners, 0.0)
         self._told_rows = 0
@@ -113,7 +119,8 @@ class LiveTraining:
     def save(self) -> None:
         """Write a snapshot of everything."""
         self.keep_names()
-        self.names.save(self.folder)
+        with self.setbacks.tolerating(NAMING):
+            self.names.save(self.folder)
         parts = {_part(name): learner.model.state() for name, learner in self.learners.items() if name != SERVED}
         figures = {name: learner.figures for name, learner in self.learners.items()} | {BEST: self.best}
         parts |= {f"figures-{_part(name)}": own.state() for name, own in figures.items()}
@@ -149,11 +156,22 @@ def train_live(folder: str | Path, rows: int | None, rate: float, stopped: Calla
     rows     number of rows of the traffic, as for `LiveTraining`
     stopped  waits for the given seconds and returns whether to stop, early if so
     """
-    training = LiveTraining(folder, rows)
-    publisher = Publisher(training.learners[SERVED].model, training.folder / PUBLISHED)  # type: ignore[arg-type]
-    curves = Curves(folder)
-    curves.rewind(training.rows)
-    publisher.publish()
+    with writing(folder, "pbodl up"), naming_snapshot(folder, "the next start continues from it"):
+        training = LiveTraining(folder, rows)
+        publisher = Publisher(training.learners[SERVED].model, training.folder / PUBLISHED)  # type: ignore[arg-type]
+        with closing(publisher):
+            _learn(training, publisher, rate, stopped)
+
+
+def _learn(training: LiveTraining, publisher: Publisher, rate: float, stopped: Callable[[float], bool]) -> None:
+    publishing, showing, naming = (
+        functools.partial(training.setbacks.tolerating, what) for what in ("publishing", "writing the curves", NAMING)
+    )
+    curves = Curves(training.folder)
+    with showing():
+        curves.rewind(training.rows)
+    with publishing():
+        publisher.publish()
     began, start = time.monotonic(), training.rows
     told_at, told_rows, saved_at = began, start, began
     for records in training.world.batches(CHUNK, start=start):
@@ -163,10 +181,13 @@ def train_live(folder: str | Path, rows: int | None, rate: float, stopped: Calla
         if now - told_at >= POINT_EVERY:
             training.keep_names()
             if training.rows // NAMES_EVERY > told_rows // NAMES_EVERY or told_rows == start:
-                training.names.save(folder)
-            curves.append(training.point((training.rows - told_rows) / (now - told_at), max(0.0, -ahead)))
+                with naming():
+                    training.names.save(training.folder)
+            with showing():
+                curves.append(training.point((training.rows - told_rows) / (now - told_at), max(0.0, -ahead)))
             told_at, told_rows = now, training.rows
-        publisher.publish_when_due()
+        with publishing():
+            publisher.publish_when_due()
         if now - saved_at >= SAVE_EVERY:
             training.save()
             saved_at = now
@@ -174,7 +195,8 @@ def train_live(folder: str | Path, rows: int | None, rate: float, stopped: Calla
             break
     # Not after an error: some models may have learned a chunk that the others have not.
     training.save()
-    publisher.publish()
+    with publishing():
+        publisher.publish()
 
 
 def _part(name: str) -> str:

@@ -12,8 +12,9 @@ import hashlib
 import json
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.system.atomic_files import Piece, replacing, sync_path, write_synced
+from pbodl.system.folder_lock import writing
 from pbodl.system.tensors import Arrays, pieces, unpack
 
 FORMAT = 1
@@ -42,27 +44,28 @@ class Snapshot(NamedTuple):
 
 def save(model: Model, run: str | Path, facts: Mapping[str, Any] | None = None, parts: Mapping[str, Arrays] | None = None) -> Path:
     """Write a snapshot into the run folder, and drop all but the newest few; returns its folder."""
-    folder = Path(run) / "snapshots"
-    folder.mkdir(parents=True, exist_ok=True)
-    number = max([int(path.name) for path in snapshots(run)], default=0) + 1
-    path = folder / f"{number:012d}"
-    manifest = {
-        "format": FORMAT,
-        "kind": model.kind,
-        "schema": msgspec.to_builtins(model.schema),
-        "spec": msgspec.to_builtins(model.spec),
-        "counters": model.metrics(),
-        "facts": dict(facts or {}),
-    }
-    arrays: dict[str, Arrays] = {"model": model.state(), **(parts or {})}
-    with replacing(path, beside=folder / f".writing-{path.name}") as beside:
-        beside.mkdir()
-        manifest["files"] = {f"{part}.safetensors": _write(beside / f"{part}.safetensors", own) for part, own in arrays.items()}
-        manifest["checksum"] = _digest(_canonical(manifest))
-        write_synced(beside / MANIFEST, json.dumps(manifest, indent=1).encode())
-    for old in snapshots(run)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
-    return path
+    with writing(run, "model.save"):
+        folder = Path(run) / "snapshots"
+        folder.mkdir(parents=True, exist_ok=True)
+        number = max([int(path.name) for path in snapshots(run)], default=0) + 1
+        path = folder / f"{number:012d}"
+        manifest = {
+            "format": FORMAT,
+            "kind": model.kind,
+            "schema": msgspec.to_builtins(model.schema),
+            "spec": msgspec.to_builtins(model.spec),
+            "counters": model.metrics(),
+            "facts": dict(facts or {}),
+        }
+        arrays: dict[str, Arrays] = {"model": model.state(), **(parts or {})}
+        with replacing(path, beside=folder / f".writing-{path.name}") as beside:
+            beside.mkdir()
+            manifest["files"] = {f"{part}.safetensors": _write(beside / f"{part}.safetensors", own) for part, own in arrays.items()}
+            manifest["checksum"] = _digest(_canonical(manifest))
+            write_synced(beside / MANIFEST, json.dumps(manifest, indent=1).encode())
+        for old in snapshots(run)[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+        return path
 
 
 def load(path: str | Path) -> Model:
@@ -107,16 +110,30 @@ def snapshots(run: str | Path) -> list[Path]:
     return sorted(path for path in (Path(run) / "snapshots").glob("[0-9]*") if path.name.isdigit())
 
 
+@contextmanager
+def naming_snapshot(run: str | Path, what_to_do: str) -> Iterator[None]:
+    """Within the block, an error that no input can put right gets a note: which snapshot is the last, and what to do with it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        if found := snapshots(run):
+            error.add_note(f"the last snapshot, {found[-1]}, is intact; {what_to_do}")
+        raise
+
+
 def rollback(run: str | Path) -> tuple[Path, Path]:
     """Set the newest snapshot aside; returns where it went, and the snapshot that is the newest now."""
-    found = snapshots(run)
-    if len(found) < 2:
-        raise InputError(f"{run} has {len(found)} snapshot(s); going back needs at least two")
-    aside = found[-1].with_name(f"rolled-back-{found[-1].name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    found[-1].rename(aside)
-    sync_path(aside.parent)
-    return aside, found[-2]
+    if len(snapshots(run)) < 2:
+        raise InputError(f"{run} has {len(snapshots(run))} snapshot(s); going back needs at least two")
+    with writing(run, "pbodl rollback"):
+        *_, before, newest = snapshots(run)
+        aside = newest.with_name(f"rolled-back-{newest.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        newest.rename(aside)
+        sync_path(aside.parent)
+    return aside, before
 
 
 def _read(path: Path) -> Snapshot:

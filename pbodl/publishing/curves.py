@@ -16,12 +16,18 @@ A point is plain data, one line of JSON:
 
 Figures are those of `LiveFigures`. The dashboard leaves out what is missing or None. The file stays small: when it has twice its
 limit of points, every second one is dropped, except for the newest.
+
+On the disk, a line also ends with a checksum. Readers skip lines that are damaged; a trainer that finds some sets the file aside.
 """
 
+import errno
 import json
 import os
+import warnings
+import zlib
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +36,8 @@ from pbodl.system.atomic_files import write_file
 FILE = "curves.jsonl"
 MOST = 400  # points after thinning; a chart has no more pixels
 START = b'{"n": '
+SEAL = b', "crc": "%08x"}\n'
+SEAL_SIZE = len(SEAL % 0)
 
 
 class Curves:
@@ -46,19 +54,17 @@ class Curves:
 
     def __init__(self, folder: str | os.PathLike, most: int = MOST) -> None:
         self._path, self._most = Path(folder) / FILE, most
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        lines = CurveReader(folder).lines()
-        self._count, self._last = len(lines), number(lines[-1]) if lines else 0
-        if self._path.exists() and self._path.stat().st_size != sum(map(len, lines)):
-            self._replace(lines)  # drop what a crash left behind
+        self._count: int | None = None  # points in the file; None until it is read
+        self._last = 0
+        self._until = float("inf")  # points after so many rows are still to be dropped
 
     def append(self, point: Mapping[str, Any]) -> int:
-        """Add a point; returns its number."""
+        """Add a point; returns its number. After an OSError the file is as before, and the next point may be tried."""
+        count = self._prepare()
+        text = json.dumps({"n": self._last + 1, **point}, allow_nan=False)
+        _append(self._path, _sealed(text.encode() + b"\n"))
         self._last += 1
-        line = json.dumps({"n": self._last, **point}, allow_nan=False).encode() + b"\n"
-        with self._path.open("ab") as file:
-            file.write(line)
-        self._count += 1
+        self._count = count + 1
         if self._count > 2 * self._most:
             lines = CurveReader(self._path.parent).lines()
             newest = len(lines) - self._most // 4
@@ -67,13 +73,39 @@ class Curves:
 
     def rewind(self, rows: int) -> None:
         """Drop the points after so many rows: a killed trainer continues from its snapshot, and writes them again."""
-        lines = CurveReader(self._path.parent).lines()
-        kept = [line for line in lines if json.loads(line)["rows"] <= rows]
-        if len(kept) < len(lines):
-            self._replace(kept)
+        self._until = rows
+        self._prepare()
+
+    def _prepare(self) -> int:
+        """Read the file at the first use, and drop what must go; returns its number of points."""
+        if self._count is None:
+            self._count = self._begin()
+        if self._until < float("inf"):
+            lines = CurveReader(self._path.parent).lines()
+            kept = [line for line in lines if json.loads(line).get("rows", 0) <= self._until]
+            if len(kept) < len(lines):
+                self._replace(kept)
+            self._until = float("inf")
+        return self._count
+
+    def _begin(self) -> int:
+        """The number of points in the file. A damaged file is set aside first, and its good points stay."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        reader = CurveReader(self._path.parent)
+        lines = reader.lines()
+        if reader.damaged:
+            aside = self._path.with_name(f"{FILE}.damaged")
+            warnings.warn(
+                f"{self._path} is damaged; it is set aside as {aside.name}, and {len(lines)} good points stay", stacklevel=4
+            )
+            self._path.replace(aside)
+        if reader.damaged or reader.torn:
+            self._replace(lines)
+        self._last = number(lines[-1]) if lines else 0
+        return len(lines)
 
     def _replace(self, lines: list[bytes]) -> None:
-        write_file(self._path, *lines)
+        write_file(self._path, *map(_sealed, lines))
         self._count = len(lines)
 
 
@@ -85,6 +117,8 @@ class CurveReader:
         self._file = -1  # inode: thinning makes a new file
         self._read = 0
         self._lines: list[bytes] = []
+        self.damaged = False  # whether lines were skipped
+        self.torn = False  # whether the last line has no end
 
     def lines(self, after: int = 0) -> list[bytes]:
         """The points with numbers above `after`, oldest first, each a line of JSON."""
@@ -95,13 +129,24 @@ class CurveReader:
                     self._file, self._read, self._lines = about.st_ino, 0, []
                 file.seek(self._read)
                 content = file.read()
-        except FileNotFoundError:
+        except OSError as error:
             self._file, self._read, self._lines = -1, 0, []
+            self.damaged = not isinstance(error, FileNotFoundError)
             return []
         whole = content[: content.rfind(b"\n") + 1]  # the last line may still be incomplete
         self._read += len(whole)
-        self._lines += [line for line in whole.splitlines(keepends=True) if line.startswith(START)]
+        self.torn = len(whole) < len(content)
+        self._take(whole.split(b"\n")[:-1])
         return self._lines[bisect_right(self._lines, after, key=number) :]
+
+    def _take(self, lines: Iterable[bytes]) -> None:
+        """Add the sound ones of some lines."""
+        for sealed in lines:
+            line = _sound(sealed + b"\n")
+            if line is not None and (not self._lines or number(line) > number(self._lines[-1])):
+                self._lines.append(line)
+            else:
+                self.damaged = True
 
 
 def read(folder: str | os.PathLike, after: int = 0) -> list[dict[str, Any]]:
@@ -112,3 +157,34 @@ def read(folder: str | os.PathLike, after: int = 0) -> list[dict[str, Any]]:
 def number(line: bytes) -> int:
     """The number of a point, from its line."""
     return int(line[len(START) : line.index(b",")])
+
+
+def _sealed(line: bytes) -> bytes:
+    """A line with its checksum."""
+    body = line[:-2]
+    return body + SEAL % zlib.crc32(body)
+
+
+def _sound(sealed: bytes) -> bytes | None:
+    """The line of a point without its checksum; None if it is damaged. A line without a checksum must at least be a point."""
+    body, seal = sealed[:-SEAL_SIZE], sealed[-SEAL_SIZE:]
+    if seal.startswith(SEAL[:8]):
+        return body + b"}\n" if seal == SEAL % zlib.crc32(body) and body.startswith(START) else None
+    try:
+        point = json.loads(sealed)
+        return sealed if sealed.startswith(START) and type(point["n"]) is int and b"," in sealed else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Append a line, or leave the file as it was."""
+    with path.open("ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            if file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        except OSError:
+            with suppress(OSError):
+                file.truncate(size)
+            raise

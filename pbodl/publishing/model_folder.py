@@ -28,6 +28,7 @@ from pyarrow import fs
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.system.addresses import refuse_secrets
 from pbodl.system.atomic_files import write_file
 from pbodl.system.tensors import pack, views
 
@@ -75,13 +76,18 @@ class ModelFolder:
 
     def __init__(self, location: str | os.PathLike) -> None:
         self.location = os.fspath(location)
+        refuse_secrets(self.location, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a profile")
         if "://" in self.location:
             try:
                 self._files, self._root = fs.FileSystem.from_uri(self.location)
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, OSError, ValueError) as error:
                 raise InputError(f"cannot use the address {self.location!r}: {error}") from error
         else:
             self._files, self._root = fs.LocalFileSystem(), os.path.abspath(self.location)
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self._files, fs.LocalFileSystem)
 
     def entries(self) -> list[FolderEntry]:
         """The files of the folder, oldest first; for the same version, the delta first."""
@@ -119,7 +125,7 @@ class ModelFolder:
 
     def _put(self, entry: FolderEntry, *pieces: bytes) -> None:
         self._files.create_dir(self._root, recursive=True)
-        if isinstance(self._files, fs.LocalFileSystem):
+        if self.is_local:
             write_file(self._path(entry), *pieces, beside=Path(self._root, f".writing-{entry.name}"))
         else:
             with self._files.open_output_stream(self._path(entry)) as stream:

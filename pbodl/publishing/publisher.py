@@ -7,13 +7,15 @@ since then give the trainer's state, bit for bit.
 import os
 import secrets
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pbodl.errors import InputError
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.publishing.delta import changes, mark, moved
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder
+from pbodl.system.folder_lock import FolderLock
 
 EVERY = 2.0
 FULL_EVERY = 300.0
@@ -37,7 +39,7 @@ class Publisher:
     ...     first = publisher.publish()
     ...     _ = model.learn([{"ad": "a", "click": 1}])
     ...     first, publisher.publish(), sorted(os.listdir(folder))
-    (1, 2, ['000000000001.full', '000000000002.delta'])
+    (1, 2, ['.lock', '000000000001.full', '000000000002.delta'])
     """
 
     def __init__(
@@ -46,6 +48,10 @@ class Publisher:
         if not isinstance(model, DeepProbit):
             raise InputError(f"a {type(model).__name__} cannot be published; publish one of the deep probit models, such as PairFM")
         self.model, self.folder = model, ModelFolder(folder)
+        lock = FolderLock(folder, "publishing a model") if self.folder.is_local else None
+        self.close: Callable[[], object] = lambda: None  # lets another process publish there; also when this object is forgotten
+        if lock is not None:
+            self.close = weakref.finalize(self, lock.release)
         self.every, self.full_every = every, full_every
         self.version = max((entry.version for entry in self.folder.entries()), default=0)
         self._lineage = secrets.token_hex(8)

@@ -11,21 +11,27 @@ from typing import Any, NamedTuple
 from pbodl.data.log.log_reader import LogPosition, open_log
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
-from pbodl.models.snapshot import snapshots
+from pbodl.models.snapshot import naming_snapshot, snapshots
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.threads.learning_threads import threads_for
 from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.dead_letters import DeadLetters
 from pbodl.streaming.events import EventDecoder, Events
-from pbodl.streaming.metrics_board import Board
-from pbodl.streaming.sources.event_source import EventSource, Lost, StreamPosition, open_source
+from pbodl.streaming.metrics_board import Board, MetricsPage
+from pbodl.streaming.sources.broker import Broker
+from pbodl.streaming.sources.event_source import Lost, StreamPosition, open_source
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
+from pbodl.system.atomic_files import write_file
+from pbodl.system.folder_lock import writing
+from pbodl.system.patience import Stopped, at_most
 from pbodl.system.read_ahead import ReadAhead
+from pbodl.system.setbacks import Setbacks
 from pbodl.system.stop_signals import StopRequest, stop_signals
 from pbodl.training.config import Config, to_toml
 from pbodl.training.session import Interrupted
 
 logger = logging.getLogger(__name__)
+CLOSING = 0.95  # seconds that the source has to end a read, and then to close
 AHEAD = 4  # packs to read before they are learned: the broker can keep the rest
 WAIT = 0.2  # seconds that a read waits for events
 
@@ -65,34 +71,47 @@ def online(config: Config, options: Options) -> dict[str, Any]:
     threads = threads_for(options.workers, options.merge, None)
     if options.speed is not None and "://" in options.source:
         raise InputError("--speed is for replaying a file; leave it out for a stream, which has its own speed")
-    with stop_signals() as stop, closing(open_source(options.source, smoothly=options.speed is not None)) as source:
-        while True:
+    figures: dict[str, Any] = {}
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_signals())
+        source = open_source(options.source, smoothly=options.speed is not None)
+        stack.callback(lambda: at_most(CLOSING, source.close))
+        stack.enter_context(writing(options.out, "pbodl online"))
+        stack.enter_context(naming_snapshot(options.out, "the same command continues from it"))
+        page = stack.enter_context(closing(MetricsPage(source, Setbacks(), options.metrics_port)))
+        broker = Broker(source, stop)
+        while not stop:
             try:
-                figures = _session(config, options, source, threads, stop)
+                figures = _session(config, options, broker, threads, page)
                 break
             except Lost as loss:
                 logger.warning("%s; continuing from the last snapshot", loss)
+            except Stopped:
+                break
     if stop.number is not None:
         raise Interrupted(stop.number)
     return figures
 
 
 def _session(
-    config: Config, options: Options, source: EventSource, threads: Callable[[Model], None], stop: StopRequest
+    config: Config, options: Options, broker: Broker, threads: Callable[[Model], None], page: MetricsPage
 ) -> dict[str, Any]:
     """Learn from the newest snapshot until a signal, the end of the stream, or the loss of what was read."""
+    source, stop = broker.source, broker.stop
     with ExitStack() as stack:
-        learner = _begun(config, options, source)
+        learner = _begun(config, options, broker)
         if options.release:
             learner.watchdog.accept()
         learner.forgive()
         threads(learner.model)
         publisher = Publisher(learner.model, options.publish, every=options.publish_every) if options.publish else None
-        board = stack.enter_context(closing(Board(learner, publisher, options.metrics_port)))
+        if publisher is not None:
+            stack.callback(publisher.close)
+        board = Board(learner, publisher, page)
         letters = stack.enter_context(
             closing(DeadLetters(options.dead_letters or options.out / "dead-letters.jsonl", source.name, learner.bad))
         )
-        service = OnlineService(learner, source, publisher, board, letters)
+        service = OnlineService(learner, broker, publisher, board, letters)
         try:
             _burn_in(service, options.burn_in, stop)
             if not stop:
@@ -102,27 +121,26 @@ def _session(
                 service.save()  # everything before the error is sound
             raise
         service.save()
-        if publisher is not None and learner.watchdog.held is None and learner.watchdog.doubt is None:
-            publisher.publish(board.facts())
-        board.refresh(source, 0, service.snapshot_seconds)
+        service.publish()
+        board.refresh(None if stop else source.lag(learner.position), 0, service.snapshot_seconds)
         return learner.metrics()
 
 
-def _begun(config: Config, options: Options, source: EventSource) -> StreamLearner:
+def _begun(config: Config, options: Options, broker: Broker) -> StreamLearner:
     """The run of the folder, or a new one, which is saved at once so that its first position is fixed."""
     if snapshots(options.out):
         learner = StreamLearner.resume(config, options.out)
         if options.accept_gap:
             return learner
-        source.check(learner.position)
+        broker.ask(lambda: broker.source.check(learner.position))
         return learner
     first = None
     if options.burn_in:
         with open_log(list(options.burn_in), config.schema) as reader:
             first = next(iter(reader)).batch
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "config.toml").write_text(to_toml(config), encoding="utf-8")
-    learner = StreamLearner.start(config, options.out, options.join, source.start(options.begin), first)
+    begin = broker.ask(lambda: broker.source.start(options.begin))
+    learner = StreamLearner.start(config, options.out, options.join, begin, first)
+    write_file(options.out / "config.toml", to_toml(config).encode())
     if options.burn_in:
         learner.history = learner.history._replace(position={})
     learner.save()
@@ -151,15 +169,17 @@ class OnlineService:
     """Runs a learner: reads, learns, publishes, saves and shows."""
 
     def __init__(
-        self, learner: StreamLearner, source: EventSource, publisher: Publisher | None, board: Board, letters: DeadLetters
+        self, learner: StreamLearner, broker: Broker, publisher: Publisher | None, board: Board, letters: DeadLetters
     ) -> None:
-        self.learner, self.source, self.publisher, self.board, self.letters = learner, source, publisher, board, letters
+        self.learner, self.broker, self.publisher, self.board, self.letters = learner, broker, publisher, board, letters
+        self.source = broker.source
         self._saved_at, self.snapshot_seconds = time.monotonic(), 0.0
         self._save_every = learner.config.training.snapshot_every
 
     def run(self, options: Options, stop: StopRequest) -> None:
         """Learn until a signal arrives, or with `until_end` until the stream ends."""
-        with closing(ReadAhead(self._steps(options), AHEAD)) as steps:
+        steps = ReadAhead(self._steps(options), AHEAD)
+        try:
             for step in steps.polled(WAIT):
                 if step is not None:
                     self.letters.write(step.events.bad)
@@ -167,6 +187,8 @@ class OnlineService:
                 self.tend(steps.waiting)
                 if stop:
                     return
+        finally:
+            steps.close(CLOSING if stop else None)
         self.learner.finish()
 
     def _steps(self, options: Options) -> Generator[ServiceStep | None, None, None]:
@@ -190,12 +212,20 @@ class OnlineService:
 
     def tend(self, packs_ahead: int = 0) -> None:
         """Publish, save and show, if it is time."""
-        watchdog = self.learner.watchdog
-        if self.publisher is not None and watchdog.held is None and self.publisher.is_due and watchdog.doubt is None:
-            self.publisher.publish(self.board.facts())
+        self.broker.tell()
+        if self.publisher is not None and self.publisher.is_due:
+            self.publish()
         if time.monotonic() - self._saved_at >= self._save_every:
             self.save()
-        self.board.refresh_when_due(self.source, packs_ahead, self.snapshot_seconds)
+        if self.board.is_due:
+            self.board.refresh(self.source.lag(self.learner.position), packs_ahead, self.snapshot_seconds)
+
+    def publish(self) -> None:
+        """Publish, unless the watchdog holds it; what cannot be written now is published later."""
+        watchdog = self.learner.watchdog
+        if self.publisher is not None and watchdog.held is None and watchdog.doubt is None:
+            with self.board.setbacks.tolerating(f"publishing to {self.publisher.folder.location}"):
+                self.publisher.publish(self.board.facts())
 
     def save(self) -> None:
         """Save a snapshot, then acknowledge to the source."""

@@ -1,15 +1,22 @@
 """The one way to write files and folders that others read: a reader finds the old content or the new, never half of it.
 
-The content is written beside its path, synced to the disk, and renamed.
+The content is written beside its path, synced to the disk, and renamed. A process that is killed meanwhile leaves a file or folder
+beside the path; the next one that writes there removes it.
 """
 
 import contextlib
 import os
+import re
 import shutil
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 Piece = bytes | memoryview
+BESIDE = ".writing-"
+OURS = re.compile(r".*@(?P<host>[^@]+)-(?P<pid>\d+)")  # how the name of one process alone ends
+FORGOTTEN = 600.0  # seconds after which a process on another host that no longer writes counts as dead
 
 
 @contextlib.contextmanager
@@ -28,7 +35,9 @@ def replacing(path: str | os.PathLike, beside: Path | None = None, sync: bool = 
     ['greeting.txt']
     """
     path = Path(path)
-    beside = beside or path.with_name(f".writing-{path.name}-{os.getpid()}")
+    if beside is None:
+        sweep(path.parent, f"{path.name}@")
+        beside = path.with_name(f"{BESIDE}{path.name}@{_host()}-{os.getpid()}")
     remove(beside)
     try:
         yield beside
@@ -71,3 +80,39 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove what dead processes left beside the paths in a folder that they were writing.
+
+    Only the one writer of a folder (`system.folder_lock`) may sweep without a `name`: files and folders whose names say nothing
+    about their process are its own, and it has written none yet.
+
+    name  how the rest of the swept names begins
+    """
+    with contextlib.suppress(OSError):
+        for left in [Path(entry.path) for entry in os.scandir(folder) if entry.name.startswith(BESIDE + name)]:
+            with contextlib.suppress(OSError):
+                if not _alive(left):
+                    remove(left)
+
+
+def _alive(beside: Path) -> bool:
+    """Whether the process that writes there may still live."""
+    writer = OURS.fullmatch(beside.name)
+    if writer is None:
+        return False
+    if writer["host"] != _host():
+        return time.time() - beside.stat().st_mtime < FORGOTTEN
+    try:
+        os.kill(int(writer["pid"]), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _host() -> str:
+    """The name of this machine, as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9.-]", "_", socket.gethostname())

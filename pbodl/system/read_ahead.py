@@ -49,13 +49,13 @@ class ReadAhead(Generic[T]):
         """Items that are made and not yet taken."""
         return self._made.qsize()
 
-    def close(self) -> None:
-        """Stop making items."""
+    def close(self, patience: float | None = None) -> None:
+        """Stop making items. With `patience`, wait only so many seconds for a thread that hangs, and leave it to itself."""
         self._unwanted.set()
         if self._thread.ident is None:
             self._items.close()
         else:
-            self._thread.join()
+            self._thread.join(patience)
 
     def _take(self, seconds: float | None) -> T:
         if self._unwanted.is_set():

@@ -17,8 +17,8 @@ LABELS = {"auc": "AUC", "log_loss": "log loss", "ne": "normalised entropy", "cal
 
 OTHER = "(other)"  # slice of all infrequent values
 
-# A log file has no width.
-console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 120)
+# A log file has no width. Names of files and fields may hold texts such as :x:, which must stay what they are.
+console = Console(stderr=True, highlight=False, emoji=False, width=None if sys.stderr.isatty() else 120)
 
 
 def bar(description: str = "{task.description}") -> Progress:

@@ -21,6 +21,7 @@ from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.snapshot import load_snapshot, save
 from pbodl.system.atomic_files import write_file
+from pbodl.system.setbacks import Setbacks
 from pbodl.training.config import Config
 from pbodl.training.inspect.feature_names import NameStore
 from pbodl.training.stream_metrics import Figures
@@ -57,6 +58,7 @@ class Run:
         self.config, self.folder, self.model, self.tracker = config, folder, model, tracker
         self.names: NameStore | None = None  # if given, saved with every snapshot
         self.learner: LogLearner | None = None  # learns instead of the model
+        self.setbacks = Setbacks()
         self.rows = 0
         self.position: Mapping[str, Any] | None = None
         self._saved_rows = self._fitted_rows = -1
@@ -150,7 +152,8 @@ class Run:
         if self.learner is not None:
             self.learner.gather()
         if self.names is not None:
-            self.names.save(self.folder)  # before the snapshot: every learned feature has its name then, whatever happens
+            with self.setbacks.tolerating("writing the names"):
+                self.names.save(self.folder)  # before the snapshot: every learned feature has its name then, if disks do not fail
         # Also before the snapshot: after a kill in between, the same rows come again and write the same lines.
         lines = [json.dumps({"kind": "point", **point}) for point in self.tracker.curve()]
         lines += [json.dumps({"kind": "period", **period}) for period in self.tracker.summary()["days"]]

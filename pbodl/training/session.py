@@ -11,11 +11,13 @@ from pbodl.data.log.log_reader import Chunk, LogPosition, LogReader, open_log
 from pbodl.data.table.memory import keep_freed
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
-from pbodl.models.snapshot import snapshots
+from pbodl.models.snapshot import naming_snapshot, snapshots
+from pbodl.system.atomic_files import write_file
+from pbodl.system.folder_lock import writing
 from pbodl.system.stop_signals import stop_signals
 from pbodl.training.config import Config, to_toml
 from pbodl.training.display import TrainingBar
-from pbodl.training.inspect.feature_names import NameStore, load_names
+from pbodl.training.inspect.feature_names import NameStore, kept_names
 from pbodl.training.report.training_report import write_report
 from pbodl.training.run import LogLearner, Run, Status
 
@@ -45,6 +47,21 @@ def train(
     gets the model before it learns, and may set how it learns. `engine` provides a learner that replaces the model.
     """
     keep_freed()
+    with writing(out, "pbodl train"), naming_snapshot(out, "continue with --resume"):
+        return _train(config, paths, Path(out), resume, bad_rows, bad_rows_file, keep_names, prepare, engine)
+
+
+def _train(
+    config: Config,
+    paths: Sequence[str],
+    out: Path,
+    resume: bool,
+    bad_rows: str,
+    bad_rows_file: str | None,
+    keep_names: bool,
+    prepare: Callable[[Model], None],
+    engine: Callable[[Run], contextlib.AbstractContextManager[LogLearner | None]],
+) -> dict[str, Any]:
     run = None
     if resume:
         if not snapshots(out):
@@ -55,7 +72,7 @@ def train(
     start = LogPosition(**run.position) if run is not None and run.position is not None else None
     began = time.monotonic()
     with open_log(paths, config.schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, start=start) as reader:
-        names = load_names(out, config.schema) if resume else None
+        names = kept_names(out, config.schema) if resume else None
         if names is None and keep_names:
             names = NameStore(config.schema)
         chunks: Iterator[Chunk] = reader
@@ -64,7 +81,7 @@ def train(
             if first is None:
                 raise InputError(f"the log has no good rows; {reader.bad_rows:,} were bad")
             run = Run.start(config, out, first.batch)
-            (run.folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
+            write_file(run.folder / "config.toml", to_toml(config).encode())
             chunks = itertools.chain([first], chunks)
         run.names = names
         prepare(run.model)

@@ -131,7 +131,7 @@ def test_a_failed_full_snapshot_breaks_no_chain(tmp_path, model, monkeypatch):
 def test_nothing_half_written_is_left(tmp_path, model):
     publisher = Publisher(model, tmp_path)
     publisher.publish()
-    assert os.listdir(tmp_path) == ["000000000001.full"]
+    assert sorted(os.listdir(tmp_path)) == [".lock", "000000000001.full"]
 
 
 def test_baselines_are_refused(tmp_path):

@@ -34,7 +34,7 @@ def log(tmp_path) -> str:
 def test_what_a_session_leaves_in_its_folder(log, tmp_path):
     run = tmp_path / "run"
     summary = train(small_config(), [log], run)
-    assert sorted(path.name for path in run.iterdir()) == ["config.toml", "metrics.jsonl", "report.html", "snapshots"]
+    assert sorted(path.name for path in run.iterdir()) == [".lock", "config.toml", "metrics.jsonl", "report.html", "snapshots"]
     assert len(snapshots(run)) == 1
     ref = pbodl.FMMLP(RICH, dim=3, hidden=(4,))
     ref.learn(click_log(ROWS))

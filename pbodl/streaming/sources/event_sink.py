@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from pbodl.errors import InputError
+from pbodl.system.addresses import without_secrets
 
 
 class Sink(Protocol):
@@ -52,5 +53,7 @@ def open_sink(address: str, pack: int = 500) -> Sink:
 
         return KafkaSink(address, pack)
     if scheme or not address.endswith(".jsonl"):
-        raise InputError(f"cannot send to {address!r}; give redis://host:port/stream, kafka://host:port/topic, or a .jsonl file")
+        raise InputError(
+            f"cannot send to {without_secrets(address)!r}; give redis://host:port/stream, kafka://host:port/topic, or a .jsonl file"
+        )
     return FileSink(address)

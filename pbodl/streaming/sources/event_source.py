@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from pbodl.errors import InputError
+from pbodl.errors import InputError, WorkError
 from pbodl.streaming.events import BadEvent
+from pbodl.system.addresses import without_secrets
 
 Mark = tuple[int | str, ...]
 
@@ -73,10 +74,16 @@ class Lost(Exception):
     """Another reader now reads what was read since the last save; only the snapshot is still right."""
 
 
+class Away(WorkError):
+    """The broker does not answer now, and may do so later; the message says why. Reading again is the way to wait for it."""
+
+
 class EventSource(Protocol):
-    """What `pbodl online` reads from."""
+    """What `pbodl online` reads from. `start` and `check` raise `Away` while the broker does not answer."""
 
     name: str  # as people write it
+    away: str | None  # why the broker does not answer, while that lasts
+    reconnects: int  # times that the broker did not answer
 
     def start(self, at: str) -> StreamPosition:
         """The position before the first event ("start"), or after the last ("end")."""
@@ -87,7 +94,7 @@ class EventSource(Protocol):
         ...
 
     def read(self, after: StreamPosition, wait: float) -> Pack:
-        """What follows the position; waits up to `wait` seconds for it, and then returns an empty pack."""
+        """What follows the position; waits up to `wait` seconds for it, and then returns an empty pack, as while `away`."""
         ...
 
     def lag(self, after: StreamPosition) -> int | None:
@@ -117,7 +124,9 @@ def open_source(address: str, smoothly: bool = False) -> EventSource:
 
         return KafkaTopic(address)
     if scheme:
-        raise InputError(f"--source {address!r}: streams are read from redis://, kafka://, or a local file or folder")
+        raise InputError(
+            f"--source {without_secrets(address)!r}: streams are read from redis://, kafka://, or a local file or folder"
+        )
     from pbodl.streaming.sources.followed_files import PIECE, SMOOTH, FollowedFiles
 
     return FollowedFiles(address, SMOOTH if smoothly else PIECE)

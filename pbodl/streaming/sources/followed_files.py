@@ -37,6 +37,9 @@ class FollowedFiles:
     piece  most bytes of text in a pack; a small number makes a replay at some speed smooth
     """
 
+    away: str | None = None
+    reconnects = 0
+
     def __init__(self, path: str, piece: int = PIECE) -> None:
         self.name = path
         if not os.path.exists(path):

@@ -3,33 +3,47 @@
 An entry holds its events in the field `data` (one event, or an array of many), or is itself one event, field by field. A reader
 reads by position, and several readers each read everything. With `?group=G&consumer=C`, Redis divides the entries among the
 consumers of a group instead; the consumer acknowledges an entry after it has saved what it learned from it.
+
+The password comes from the environment (PBODL_REDIS_PASSWORD) or from a file (`?password_file=...`), never from the address. Every
+call has a timeout: a server that does not answer is away, and reading waits for it.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from pbodl.errors import InputError
 from pbodl.streaming.sources.event_sink import packed
-from pbodl.streaming.sources.event_source import Pack, StreamPosition
+from pbodl.streaming.sources.event_source import Away, Pack, StreamPosition
+from pbodl.system.addresses import refuse_secrets, secret_from, without_secrets
 
 try:
     import redis
+    from redis import exceptions
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
 except ImportError as error:
     raise InputError("reading Redis streams needs its client: pip install 'pbodl[redis]'") from error
 
+T = TypeVar("T")
 DATA = b"data"
 LEARNED = "learned, not acknowledged"  # the part of a group's position that names entries
 NOWHERE = (0, 0, 0)  # milliseconds and number of an entry, and how many there were up to it
 ENTRIES = 2000  # in a pack, at most, where entries are small
 BYTES = 1 << 21  # what a pack should hold
+MOST_DATABASES = 1 << 20
 PAUSE = 0.25  # seconds before trying again to reach the server
-LOST = (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError)
+ANSWER = 0.9  # seconds that the server has for an answer
+SENT = 10.0  # seconds that it has to take events
+AGAIN = 2.0  # seconds after which a server that was away has surely handled what it was asked before
+VARIABLE = "PBODL_REDIS_PASSWORD"
+INSTEAD = f"set {VARIABLE}, or name a file that holds the password: redis://host:6379/stream?password_file=FILE"
+REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+LOST = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.TryAgainError, exceptions.ClusterDownError)
 
 
 class About(NamedTuple):
@@ -49,16 +63,20 @@ class RedisStream:
         self.client, self.stream, options = connect(address)
         self.group, self.consumer = options.pop("group", None), options.pop("consumer", None)
         if options or (self.group is None) != (self.consumer is None):
-            raise InputError(f"--source {address!r}: after ? only `db`, and `group` together with `consumer`, are allowed")
+            raise InputError(
+                f"--source {address!r}: after ? only `db`, `password_file`, and `group` together with `consumer`, are allowed"
+            )
         self.reconnects = 0
+        self.away: str | None = None
         self._count = 16  # entries to ask for: grows where they are small
         self._acknowledged: set[str] = set()  # lately
         self._pending: str | None = "0-0"  # where to go on among the group's entries of before; None when there are no more
+        self._again = float("inf")  # when to look for such entries once more
+        self._saved: set[int | str] | None = None  # entries that the newest snapshot has learned
 
     def start(self, at: str) -> StreamPosition:
         if self.group is not None:
-            with contextlib.suppress(redis.ResponseError):  # it is there already
-                self.client.xgroup_create(self.stream, self.group, "0-0" if at == "start" else "$", mkstream=True)
+            self._ask(lambda: self._make_group("0-0" if at == "start" else "$"))
         about = self._about()
         if at == "start":
             return StreamPosition({self.stream: (0, 0, about.added - about.length)})
@@ -81,22 +99,37 @@ class RedisStream:
                 "hold more (MAXLEN), and continue from what is left with --accept-gap"
             )
 
+    def _make_group(self, begin: str) -> None:
+        try:
+            self.client.xgroup_create(self.stream, self.group, begin, mkstream=True)
+        except redis.ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):  # it is there already
+                raise
+
     def _about(self) -> "About":
-        """What Redis says about the stream; waits for a server that is away."""
-        while True:
-            try:
-                told = self.client.xinfo_stream(self.stream)
-                first = told["first-entry"]
-                last = _mark(told["last-generated-id"])
-                return About(told["entries-added"], told["length"], _mark(first[0]) if first else last, last)
-            except redis.ResponseError:
-                return About(0, 0, (0, 0), (0, 0))  # there is no such stream yet
-            except LOST:
-                self.reconnects += 1
-                time.sleep(PAUSE)
+        """What Redis says about the stream."""
+        told = self._ask(self._info)
+        if told is None:
+            return About(0, 0, (0, 0), (0, 0))  # there is no such stream yet
+        first = told["first-entry"]
+        last = _mark(told["last-generated-id"])
+        return About(told["entries-added"], told["length"], _mark(first[0]) if first else last, last)
+
+    def _info(self) -> Any:
+        """The answer to XINFO STREAM; None if there is no such stream."""
+        try:
+            return self.client.xinfo_stream(self.stream)
+        except redis.ResponseError as error:
+            if "no such key" not in str(error):
+                raise
+            return None
 
     def read(self, after: StreamPosition, wait: float) -> Pack:
-        entries = self._patiently(lambda: self._entries(after, wait), [])
+        try:
+            entries = self._ask(lambda: self._entries(after, wait))
+        except Away:
+            time.sleep(PAUSE)
+            return Pack([], after)
         if not entries:
             return Pack([], after)
         contents = [content(fields) for _, fields in entries]
@@ -111,7 +144,7 @@ class RedisStream:
         return Pack(contents, position)
 
     def _entries(self, after: StreamPosition, wait: float) -> list[tuple[bytes, dict[bytes, bytes]]]:
-        block = max(int(wait * 1000), 1)
+        block = max(int(min(wait, ANSWER / 2) * 1000), 1)
         if self.group is None:
             found = self.client.xread({self.stream: _id(after.marks.get(self.stream, NOWHERE))}, self._count, block)
             return found[0][1] if found else []
@@ -119,33 +152,37 @@ class RedisStream:
 
     def _group_entries(self, learned: set[int | str], block: int) -> list[tuple[bytes, dict[bytes, bytes]]]:
         """First what this consumer was given before and has not acknowledged, then what is new."""
+        if self._saved is None:
+            self._saved = learned  # the first position comes from the snapshot
+        if time.monotonic() >= self._again:
+            self._pending, self._again = "0-0", float("inf")
         if self._pending is not None:
             found = self.client.xreadgroup(self.group, self.consumer, {self.stream: self._pending}, self._count)
             entries = found[0][1] if found else []
             self._pending = entries[-1][0].decode() if entries else None
             # One that was saved and not yet acknowledged must not be learned again; one that was deleted has no content.
-            done = [number for number, fields in entries if fields is None or number.decode() in learned]
+            done = [number for number, fields in entries if fields is None or number.decode() in self._saved]
             if done:
                 self.client.xack(self.stream, self.group, *done)
-            entries = [entry for entry in entries if entry[0] not in done]
-            if entries or done:
-                return entries
+            new = [entry for entry in entries if entry[0] not in done and entry[0].decode() not in learned]
+            if entries:
+                return new
         found = self.client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, self._count, block)
         return found[0][1] if found else []
 
     def lag(self, after: StreamPosition) -> int | None:
         """Entries behind the position."""
-        try:
-            if self.group is not None:
-                groups = self.client.xinfo_groups(self.stream)
-                return next((about["lag"] for about in groups if about["name"].decode() == self.group), None)
-            *mark, count = after.marks.get(self.stream, NOWHERE)
-            told = self.client.xinfo_stream(self.stream)
-            return 0 if _mark(told["last-generated-id"]) <= tuple(mark) else max(told["entries-added"] - int(count), 1)
-        except redis.ResponseError:
-            return 0  # there is no such stream yet
-        except redis.RedisError:
+        if self.away is not None:
             return None
+        try:
+            about = self._about()
+            if self.group is not None and about.last != (0, 0):
+                groups = self._ask(lambda: self.client.xinfo_groups(self.stream))
+                return next((group["lag"] for group in groups if group["name"].decode() == self.group), None)
+        except Away:
+            return None
+        *mark, count = after.marks.get(self.stream, NOWHERE)
+        return 0 if about.last <= tuple(mark) else max(about.added - int(count), 1)
 
     def ended(self, after: StreamPosition) -> bool:
         return self.lag(after) == 0 and (self.group is None or self._pending is None)
@@ -154,27 +191,34 @@ class RedisStream:
     def saving(self, position: StreamPosition) -> Iterator[None]:
         yield
         learned = position.marks.get(LEARNED, ())
-        if learned and self._patiently(lambda: self.client.xack(self.stream, self.group, *learned), None) is not None:
-            self._acknowledged = {str(number) for number in learned}
+        self._saved = set(learned)
+        if learned and self.away is None:
+            with suppress(Away, InputError):  # the next save acknowledges them; reading tells what is wrong
+                self._ask(lambda: self.client.xack(self.stream, self.group, *learned))
+                self._acknowledged = {str(number) for number in learned}
 
     def close(self) -> None:
         self.client.close()
 
-    def _patiently(self, ask: Callable[[], Any], otherwise: Any) -> Any:
-        """The server's answer; while it is away or loading, `otherwise`, after a pause."""
+    def _ask(self, call: Callable[[], T]) -> T:
+        """The server's answer; `Away` if there is none. It may have handled what it was asked: a group then looks again."""
         try:
-            return ask()
-        except LOST:
+            answer = asked(self.name, call)
+        except Away as error:
             self.reconnects += 1
-            time.sleep(PAUSE)
-            return otherwise
+            self.away, self._pending, self._again = str(error), "0-0", float("inf")
+            raise
+        if self.away is not None:
+            self.away, self._again = None, time.monotonic() + AGAIN
+        return answer
 
 
 class RedisSink:
     """Appends events to a stream, `pack` of them to an entry."""
 
     def __init__(self, address: str, pack: int = 500) -> None:
-        self.client, self.stream, _ = connect(address)
+        self.name = without_secrets(address)
+        self.client, self.stream, _ = connect(address, SENT)
         self._pack = pack
 
     def send(self, events: Sequence[Any]) -> None:
@@ -182,27 +226,53 @@ class RedisSink:
         pipe = self.client.pipeline(transaction=False)
         for message in packed(events, self._pack):
             pipe.xadd(self.stream, {DATA: message})
-        pipe.execute()
+        asked(self.name, pipe.execute)
 
     def close(self) -> None:
         self.client.close()
 
 
-def connect(address: str) -> tuple[Any, str, dict[str, str]]:
+def connect(address: str, patience: float = ANSWER) -> tuple[Any, str, dict[str, str]]:
     """A client of the server at an address, the stream's name, and the options behind the `?`."""
-    parts = urlsplit(address)
+    refuse_secrets(address, INSTEAD)
+    shown = without_secrets(address)
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port or 6379
+    except ValueError as error:
+        raise InputError(f"{shown!r} is not an address ({error}); write redis://host:6379/stream") from None
     stream = unquote(parts.path.strip("/"))
-    if not stream or parts.hostname is None:
-        raise InputError(f"{address!r} does not name a stream; write redis://host:6379/stream")
+    if not stream or host is None:
+        raise InputError(f"{shown!r} does not name a stream; write redis://host:6379/stream")
     options = dict(parse_qsl(parts.query))
     database = options.pop("db", "0")
-    if not database.isdigit():
-        raise InputError(f"{address!r}: db is {database!r}; it must be a number")
+    if not database.isdecimal() or int(database) > MOST_DATABASES:
+        raise InputError(f"{shown!r}: db is {database!r}; it must be a number from 0 to {MOST_DATABASES}")
+    password = secret_from(options.pop("password_file", None), VARIABLE)
     client = redis.Redis(
-        parts.hostname, parts.port or 6379, int(database), unquote(parts.password) if parts.password else None,
-        username=unquote(parts.username) if parts.username else None, ssl=parts.scheme == "rediss",
+        host, port, int(database), password, username=unquote(parts.username) if parts.username else None,
+        ssl=parts.scheme == "rediss", socket_timeout=patience, socket_connect_timeout=patience, retry=Retry(NoBackoff(), 0),
     )  # fmt: skip
     return client, stream, options
+
+
+def asked(name: str, call: Callable[[], T]) -> T:
+    """A server's answer. `Away` if it does not answer or is not ready yet; InputError if it refuses for good."""
+    try:
+        return call()
+    except REFUSED as error:
+        raise InputError(
+            f"{name} refuses the login ({error}); check the user in the address and its password: {INSTEAD}"
+        ) from error
+    except LOST as error:
+        timeout = isinstance(error, redis.TimeoutError)
+        raise Away(f"{name} does not answer" + (" in time" if timeout else f": {str(error).rstrip('.')}")) from error
+    except redis.ResponseError as error:
+        if "WRONGTYPE" in str(error):
+            raise InputError(f"{name}: the key is not a stream; give the name of a stream, or delete the key") from error
+        raise InputError(f"{name} refuses a command: {error}") from error
+    except (redis.RedisError, UnicodeError) as error:
+        raise InputError(f"{name} cannot be used: {error}") from error
 
 
 def content(fields: dict[bytes, bytes]) -> bytes:

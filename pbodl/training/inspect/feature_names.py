@@ -1,10 +1,15 @@
 """Readable names of features, whose keys are hashes.
 
-With `--keep-names` a run stores a file of key, field and value beside its snapshots. Names are for people: no prediction depends on
-them.
+With `--keep-names` a run stores a file of key, field and value beside its snapshots, and the checksum of that file in another one.
+Names are for people: no prediction depends on them, and a damaged file stops nothing.
 """
 
+import functools
+import hashlib
+import io
 import math
+import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +24,10 @@ from pbodl.data.schema import Field, Schema
 from pbodl.data.table.feature_table import Table
 from pbodl.data.times import hours_of_day, parse_times
 from pbodl.errors import InputError
-from pbodl.system.atomic_files import replacing
+from pbodl.system.atomic_files import write_file
 
 FILE = "names.parquet"
+CHECKSUM = f"{FILE}.blake2b"
 MISSING = "(missing)"
 SCALED = "(its number)"
 CAPACITY = 2_000_000
@@ -46,6 +52,7 @@ class NameStore:
         self._fields: list[int] = []
         self._values: list[str] = []
         self.changed = True  # since the last save
+        self._on_disk = ""  # checksum of the file
         for index, field in enumerate(schema.fields):
             self._enter(index, [hash_value(field.name, None)], [MISSING])
             if field.transform == "scale":
@@ -107,10 +114,13 @@ class NameStore:
             return
         fields = pa.DictionaryArray.from_arrays(pa.array(self._fields, pa.int32()), [field.name for field in self._schema.fields])
         table = pa.table({"key": self._index.keys.copy(), "field": fields, "value": pa.array(self._values, pa.string())})
-        path = Path(run) / FILE
-        with replacing(path) as beside:
-            pa.parquet.write_table(table, beside)
-        self.changed = False
+        content = io.BytesIO()
+        pa.parquet.write_table(table, content)
+        # First the checksums of the new file and of the one before: whichever a kill leaves in place is known.
+        digest = _digest(content.getbuffer())
+        write_file(Path(run) / CHECKSUM, f"{digest}\n{self._on_disk}\n".encode())
+        write_file(Path(run) / FILE, content.getbuffer())
+        self.changed, self._on_disk = False, digest
 
 
 def load_names(run: str | Path, schema: Schema) -> NameStore | None:
@@ -119,7 +129,10 @@ def load_names(run: str | Path, schema: Schema) -> NameStore | None:
     if not path.exists():
         return None
     try:
-        table = pa.parquet.read_table(path)
+        content = path.read_bytes()
+        if (known := _digests(run)) and _digest(content) not in known:
+            raise ValueError(f"it does not match its checksum in {CHECKSUM}")
+        table = pa.parquet.read_table(pa.BufferReader(content))
         keys, fields, values = (table.column(name) for name in ("key", "field", "value"))
         indices = {field.name: index for index, field in enumerate(schema.fields)}
         store = NameStore(schema)
@@ -127,12 +140,33 @@ def load_names(run: str | Path, schema: Schema) -> NameStore | None:
         store._index.insert(keys.to_numpy())
         store._fields = [indices[name] for name in fields.to_pylist()]
         store._values = values.to_pylist()
-    except (OSError, pa.ArrowException, KeyError) as error:
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise InputError(
             f"{path} is damaged ({type(error).__name__}: {error}); delete it, and the run collects names anew"
         ) from error
-    store.changed = False
+    store.changed, store._on_disk = False, _digest(content)
     return store
+
+
+def readable_names(run: str | Path, schema: Schema) -> NameStore | None:
+    """As `load_names`; a damaged file is told, and counts as none."""
+    try:
+        return load_names(run, schema)
+    except InputError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return None
+
+
+def kept_names(run: str | Path, schema: Schema) -> NameStore | None:
+    """As `load_names`, for the writer of a run: a damaged file is told and set aside, and the names begin anew."""
+    try:
+        return load_names(run, schema)
+    except InputError as error:
+        path = Path(run) / FILE
+        aside = path.with_name(f"{FILE}.damaged")
+        path.replace(aside)
+        warnings.warn(f"{str(error).partition(';')[0]}; it is set aside as {aside.name}, and names begin anew", stacklevel=2)
+        return NameStore(schema)
 
 
 def look_up(run: str | Path, keys: NDArray[np.uint64]) -> dict[int, str]:
@@ -141,13 +175,35 @@ def look_up(run: str | Path, keys: NDArray[np.uint64]) -> dict[int, str]:
     if not path.exists():
         return {}
     try:
+        about = path.stat()
+        if not _is_sound(os.fspath(path), about.st_ino, about.st_mtime_ns, about.st_size):
+            raise ValueError(f"it does not match its checksum in {CHECKSUM}")
         wanted = pc.field("key").isin(pa.array(keys, pa.uint64()))
         found = pa.parquet.read_table(path, columns=["key", "value"], filters=wanted, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, ValueError, TypeError) as error:
         raise InputError(
             f"{path} is damaged ({type(error).__name__}: {error}); delete it, and the run collects names anew"
         ) from error
     return dict(zip(found.column("key").to_pylist(), found.column("value").to_pylist(), strict=True))
+
+
+@functools.lru_cache(maxsize=8)
+def _is_sound(path: str, *version: int) -> bool:
+    """Whether a version of a file matches its checksum, if that is known."""
+    known = _digests(Path(path).parent)
+    return not known or _digest(Path(path).read_bytes()) in known
+
+
+def _digests(run: str | Path) -> list[str]:
+    """The checksums that the file of names may have; none if there are none."""
+    try:
+        return (Path(run) / CHECKSUM).read_text(encoding="ascii", errors="replace").split()
+    except OSError:
+        return []
+
+
+def _digest(content: bytes | memoryview) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def feature_key(field: Field, text: str) -> int:

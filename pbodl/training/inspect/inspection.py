@@ -15,7 +15,7 @@ from pbodl.models.pair_fm import PairFM
 from pbodl.models.snapshot import load_snapshot
 from pbodl.training.display import moment
 from pbodl.training.inspect.explanation import explained, read_row
-from pbodl.training.inspect.feature_names import NameStore, feature_key, load_names
+from pbodl.training.inspect.feature_names import NameStore, feature_key, readable_names
 from pbodl.training.inspect.feature_weights import FeatureWeights, in_time, weights_of
 from pbodl.training.inspect.inspection_tables import tables
 from pbodl.training.inspect.pairs_of_fields import pairs_by_spread
@@ -34,7 +34,7 @@ def overview(run: str | Path) -> dict[str, Any]:
     weights = weights_of(model)
     if weights is None:
         return found
-    names = load_names(run, model.schema)
+    names = readable_names(run, model.schema)
     left = weights.variance_left()
     found |= {"features": len(weights.keys), "names": 0 if names is None else len(names)}
     found["fields"] = [_field_line(model, weights, index, left) for index in range(len(model.schema.fields))]
@@ -62,7 +62,7 @@ def feature(run: str | Path, text: str) -> dict[str, Any]:
     key = feature_key(field, value)
     row = int(weights.rows(np.array([key], dtype=np.uint64))[0])
     found: dict[str, Any] = {"what": "feature", "model": model.kind, "feature": text, "key": f"{key:016x}", "seen": row >= 0}
-    names = load_names(run, model.schema)
+    names = readable_names(run, model.schema)
     if row < 0:
         index = model.schema.field_index(name)
         found |= {"count": 0, "variance_left": 1.0 if weights.parts else None}
