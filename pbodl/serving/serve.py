@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -32,8 +31,9 @@ from pbodl.serving.follower import Follower, Version
 from pbodl.serving.http_service import HttpService
 from pbodl.serving.server_limits import Limits, Token
 from pbodl.serving.server_metrics import FOLDER
-from pbodl.serving.shared_versions import Announced, ServingWorker, memory_folder
+from pbodl.serving.shared_versions import Announced, ServingWorker
 from pbodl.serving.whole_answers import WholeAnswers
+from pbodl.system.process_memory import process_memory
 from pbodl.system.stop_signals import StopRequest, stop_signals
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -71,16 +71,11 @@ def serve(settings: ServeSettings, tell: Callable[[str], None] = print) -> None:
         raise InputError(f"there is no folder {settings.run}; give the folder that `pbodl train --out` or a publisher writes")
     Token.from_file(settings.token_file)
     listening = _bind(settings.host, settings.port)
-    memory = tempfile.mkdtemp(prefix="pbodl-serve-", dir=memory_folder())
-    try:
+    with listening, process_memory("pbodl-serve-") as memory, stop_signals() as stop:
         os.makedirs(counted := f"{memory}/metrics")
         # Workers read these when they load their libraries. One thread each: more would only wait for each other.
         os.environ.update({name: "1" for name in ONE_THREAD} | ({FOLDER: counted} if settings.workers > 1 else {}))
-        with stop_signals() as stop:
-            _Supervisor(settings, listening, memory, tell).run(stop)
-    finally:
-        listening.close()
-        shutil.rmtree(memory, ignore_errors=True)
+        _Supervisor(settings, listening, memory, tell).run(stop)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -113,6 +108,9 @@ class _Supervisor:
         try:
             self._start_missing()
             self._follow()  # a model that cannot be served ends the server here; later it is only left out
+            while self._version is not None and not stop and not all(worker.ready for worker in self._workers.values()):
+                self._exchange()
+                self._start_missing()
             self._tell(f"listening on http://{host}:{port} ({self._about()})")
             while not stop:
                 self._exchange()

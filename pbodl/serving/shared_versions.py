@@ -7,7 +7,6 @@ The follower writes into a version's memory again only after all workers have re
 """
 
 import logging
-import os
 import queue
 import threading
 import weakref
@@ -117,6 +116,11 @@ class ServingWorker:
         self.newest: int | None = None
         self.waiting = False  # for the worker to take the announced version
 
+    @property
+    def ready(self) -> bool:
+        """Whether the worker has loaded the version that it was told of."""
+        return self.newest is not None and not self.waiting
+
     def tell(self, version: Version, memory: str, troubles: Mapping[str, int]) -> None:
         """Announce a version, unless the worker knows it, or is still loading the one before."""
         if self.waiting or self.newest == version.number:
@@ -133,8 +137,3 @@ class ServingWorker:
                 self.waiting = False
             else:
                 self.held.pop(number, None)
-
-
-def memory_folder() -> str:
-    """A folder whose files live in memory, if the system has one; otherwise the temporary folder."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else os.environ.get("TMPDIR", "/tmp")

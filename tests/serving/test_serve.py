@@ -177,6 +177,13 @@ def refuses(url: str) -> bool:
 
 
 @linux
+def test_a_server_that_says_it_listens_has_its_model(tmp_path):
+    trained().save(tmp_path)
+    with ServerProcess(tmp_path, "--workers", "2") as server, Client(server.url, timeout=60.0, retries=0) as client:
+        assert len(client.score(USER, CONTEXT, CANDIDATES).ctr) == len(CANDIDATES)
+
+
+@linux
 def test_workers_do_not_outlive_their_server(tmp_path):
     """Nor does a server wait for a model before it answers."""
     (tmp_path / "token").write_text("secret")

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pbodl.data.schema import Schema
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Model
+from pbodl.models.deep_probit import DeepProbit
 
 LINEAR = "linear."  # the deep models keep the linear term beside the embedding, on the same rows
 
@@ -56,7 +57,7 @@ def weights_of(model: Model) -> FeatureWeights | None:
     priors = model.prior_variances()
     kept = _kept(model, last_seen)
     parts = {
-        _part(mean): _now(own[mean], own[variance], _wide(priors[variance]), fields, kept, getattr(model.spec, "decay_mean", True))
+        _part(mean): _now(own[mean], own[variance], _wide(priors[variance]), fields, kept, _means_decay(model, _part(mean)))
         for mean, variance in pairs.items()
     }
     numbers = {name.removeprefix(prefix): array for name, array in own.items() if name not in {*pairs, *pairs.values()}}
@@ -72,6 +73,12 @@ def _part(name: str) -> str:
     """The part that a mean belongs to: "embedding" for `embedding.mean`, "bias" for `weight.bias_mean`."""
     prefix, _, last = name.rpartition(".")
     return last.removesuffix("mean").strip("_") or prefix
+
+
+def _means_decay(model: Model, part: str) -> bool:
+    """Whether forgetting also pulls the means of a part towards zero: not those of embeddings that started from a draw."""
+    drawn = part == "embedding" and isinstance(model, DeepProbit) and model.row_prior.initial_scale != 0.0
+    return getattr(model.spec, "decay_mean", True) and not drawn
 
 
 def _kept(model: Model, last_seen: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,6 +8,8 @@ import pbodl
 from pbodl.baselines import AdPredictor, FTRLProximal, MatchBox
 from pbodl.data.batch import Batch
 from pbodl.data.hashing import hash_value
+from pbodl.kernels.arguments import Features
+from pbodl.kernels.layers.embedding import forget_rows
 from pbodl.training.inspect.feature_weights import in_time, weights_of
 from tests.click_log import PLAIN, RICH, click_log
 from tests.contract import fingerprint
@@ -88,6 +90,25 @@ def test_forgetting_is_taken_into_account(kind):
     forgetful = type(model).from_spec(RICH, long_ago)
     forgetful.load_state(model.state())
     assert weights_of(forgetful).variance_left()[elapsed > 600] == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("decay_mean", [False, True])
+@pytest.mark.parametrize("kind", [pbodl.FMMLP, pbodl.SparseMLP])
+def test_the_weights_shown_are_those_the_kernel_goes_on_from(kind, decay_mean):
+    model = trained(kind, dim=2, hidden=(), half_life="1h", decay_mean=decay_mean)
+    comp = weights_of(model)
+    ref = type(model).from_spec(RICH, model.spec)
+    ref.load_state(model.state())
+    count = ref.table.size
+    rows, values = np.arange(count, dtype=np.int32), np.ones(count, np.float32)
+    features = Features(np.arange(count + 1), rows, ref.table.keys, values, ref.table.field.astype(np.int32))
+    for sample in range(count):
+        forget_rows(ref.rows(), features, sample, model.clock, ref.row_prior, ref.forgetting)
+    assert (weights_of(ref).last_seen > comp.last_seen).any()
+    for part in ("embedding", "linear"):
+        mean, variance = (ref.state()[f"{part}.{name}"].reshape(count, -1) for name in ("mean", "variance"))
+        np.testing.assert_allclose(comp.parts[part].mean, mean, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(comp.parts[part].variance, variance, rtol=1e-4)
 
 
 def test_models_without_variances():
