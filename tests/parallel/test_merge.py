@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pbodl.parallel.merge import all_of_it, fair_shares
+from pbodl.errors import InputError
+from pbodl.parallel.merge import MERGES, SLOWNESS, all_of_it, check_merge, fair_shares
 
 
 def shares(workers=16, rows=256, touches=(1, 3, 256), frequency=(1e-6, 0.01, 1.0), variance=0.12):
@@ -16,6 +17,22 @@ def test_shares_run_from_all_to_one_part_in_w():
     assert (np.diff(share.mean) < 0).all() and (share.mean > 1 / 16).all()
     assert shares(touches=(10**9,), frequency=(1.0,)).mean[0] == pytest.approx(1 / 16, rel=1e-4)
     assert share.dense_mean == 1 / 16
+
+
+def test_shares_are_those_of_a_naive_loop():
+    touches, frequency, comp = (1, 2, 2, 50), (0.0, 0.0, 0.3, 0.1), []
+    for n, f in zip(touches, frequency, strict=True):
+        others = max(n - 1, 256 * f)  # samples of the other workers that meet the row while this one learns
+        comp.append(1 / (1 + 15 * others / (others + SLOWNESS * 22.0 / 0.12)))
+    share = shares(touches=touches, frequency=frequency)
+    np.testing.assert_allclose(share.mean, comp)
+    assert share.mean[0] == 1.0
+
+
+def test_rules_are_checked_by_name():
+    assert [check_merge(name) for name in MERGES] == list(MERGES)
+    with pytest.raises(InputError, match="merge is 'average'; it must be one of"):
+        check_merge("average")
 
 
 def test_power_and_precision_take_the_root():

@@ -12,7 +12,7 @@ from tests.oracles.naive import Feature, Network
 F32 = np.float32
 MODES = {"exact": EXACT, "paper": PAPER}
 # Groups of the features: mixed, with a group that has one feature, with an empty group, in any order.
-GROUPS = [[0, 1, 2, 0, 1], [2, 0, 0], [1, 1, 1], [2, 1, 0, 2, 2], [0], []]
+GROUPS = [[0, 1, 2, 0, 1], [2, 0, 0], [1, 1, 1], [2, 1, 0, 2, 2], [0] * 4 + [1] * 9 + [2] * 5, [0], []]
 pytestmark = pytest.mark.nojit
 
 

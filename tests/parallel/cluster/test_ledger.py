@@ -38,6 +38,12 @@ def test_what_was_read_and_not_dealt_is_lost():
     assert check(DEALT, [SOUND], 140).twice == 10
 
 
+def test_all_lines_are_printed_if_there_is_room_for_them():
+    table = ledger_table(check({f"worker-{n}": Account() for n in range(40)}, [{}], 0).asdict())
+    assert table.row_count == 40
+    assert [column.justify for column in table.columns] == ["left", *["right"] * 4]
+
+
 def test_it_is_printed():
     console = Console(file=io.StringIO(), width=120)
     console.print(ledger_table(check({f"worker-{n}": Account() for n in range(60)}, [{}], 3).asdict()))

@@ -61,6 +61,10 @@ def test_as_the_oracle_has_it_whatever_the_pieces(actions: list, rate: float, si
     with np.errstate(over="ignore"):
         ref = oracle.join(told, 10.0, 15.0, lambda number: bool(is_kept(np.uint64(number), np.uint64(3), rate)), in_step)
     assert outcome(parts, names) == ref
+    counters = join.metrics()
+    assert (counters["positives"], counters["negatives"]) == tuple(
+        sum(role == wanted for _, role in ref) for wanted in ("yes", "no")
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -137,6 +141,34 @@ def test_a_click_may_come_before_its_impression() -> None:
     assert join.metrics()["orphan_clicks"] == 1
 
 
+def test_clicks_without_an_impression_are_counted_twice_told_or_forgotten() -> None:
+    early = [click(f"c{n}", 1000 + n) for n in range(16)]
+    join, joined = after_the_first_window(*early, click("c3", 1016), capacity=100)
+    assert (join.metrics()["duplicate_clicks"], join.metrics()["orphan_clicks"]) == (1, 0)
+    # There is room for 16 of them: the oldest goes, and its impression finds no click; the second oldest is still there.
+    joined = join.add(decoded([click("c16", 1017), impression("c0", 1018), impression("c1", 1019)]))
+    assert join.metrics()["orphan_clicks"] == 1
+    assert joined.roles.tolist() == [YES] and joined.batch.times.tolist() == [1019]
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(1.0, 50), (0.5, None)])
+def test_rows_that_come_with_their_label_are_learned_at_once(rate: float, kept: int | None) -> None:
+    rows = [{**impression(f"r{n}", 1000 + n), "event": None, "click": n % 2} for n in range(100)]
+    join, joined = after_the_first_window(*rows, impression("a", 1099), rate=rate)
+    counters = join.metrics()
+    assert (counters["joined"], counters["positives"], counters["impressions"]) == (100, 50, 1)
+    assert counters["negatives"] + counters["unsampled"] == 50
+    assert counters["negatives"] == kept if kept else 10 < counters["negatives"] < 40
+    assert (joined.roles == YES).sum() == 50 and len(joined) == 50 + counters["negatives"]
+    join.check_ledger()
+
+
+def test_a_click_at_the_end_of_the_first_window_waits_as_well() -> None:
+    join = Join(SCHEMA, 60.0, 600.0)
+    assert len(join.add(decoded([impression("a", 0), impression("b", 10), click("b", 60)]))) == 0
+    assert join.add(decoded([impression("c", 61), click("c", 61)])).roles.tolist() == [NO, YES]
+
+
 def test_until_the_first_window_has_passed_clicks_wait() -> None:
     join = Join(SCHEMA, 60.0, 600.0)
     first = join.add(decoded([impression("a", 0), impression("b", 10), click("b", 20)]))
@@ -187,6 +219,12 @@ def test_lists_and_numbers_keep_their_shape() -> None:
     ref = decoded(rows, schema).rows
     for name in ("keys", "values", "fields", "indptr", "weights", "times"):
         np.testing.assert_array_equal(getattr(comp, name), getattr(ref, name), err_msg=name)
+
+
+def test_the_lowest_bounds_are_allowed() -> None:
+    assert Join(SCHEMA, window=0.0, late=0.0, capacity=1).add(decoded([impression("a", 0), impression("b", 1)])).roles.tolist() == [
+        NO
+    ]
 
 
 @pytest.mark.parametrize("options", [{"window": -1.0}, {"capacity": 0}])

@@ -48,14 +48,24 @@ def test_rows_come_back_in_any_order(schema):
         assert_same(waiting.take(at), whole.take(at))
 
 
+def test_only_the_last_block_grows(schema):
+    whole, waiting, begin = rows_of(schema, 2 * BLOCK + 30), WaitingRows(schema), 0
+    for end in (BLOCK, 2 * BLOCK, 2 * BLOCK + 10, 2 * BLOCK + 20, 2 * BLOCK + 30):
+        waiting.append(whole.rows(begin, end))
+        begin = end
+    at = np.array([0, BLOCK - 1, BLOCK, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 15, 2 * BLOCK + 29])
+    assert_same(waiting.take(at), whole.take(at))
+
+
 def test_values_are_kept_where_a_later_block_has_some():
-    schema = Schema(label="click", time="time", fields=[Field("ad"), Field("price", kind="number")])
+    schema = Schema(label="click", time="time", fields=[Field("ad"), Field("price", kind="number", transform="scale")])
     ones, others = rows_of(schema, 4), rows_of(schema, 5, first=50)
     ones = ones._replace(values=np.ones_like(ones.values))
     waiting = WaitingRows(schema)
     waiting.append(ones)
     waiting.append(others)
     comp = waiting.take(np.arange(9))
+    assert not (comp.values == 1.0).all()
     np.testing.assert_array_equal(comp.values, np.concatenate([ones.values, others.values]))
 
 
