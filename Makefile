@@ -6,8 +6,10 @@ WORKERS ?= auto
 
 BIN := .venv/bin
 BENCH := .venv-bench/bin
+LOWEST := .venv-lowest/bin
 PIP := -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 
+COMMA := ,
 # All extras: what the tests need, and what the lock holds.
 EXTRAS := test,docs,batch,serve,cluster,redis,kafka
 
@@ -15,10 +17,11 @@ EXTRAS := test,docs,batch,serve,cluster,redis,kafka
 STATE := $(shell cat pyproject.toml requirements.lock | cksum | tr ' ' '-')
 READY := .venv/ready-$(STATE)
 RUNS := .venv/runs-$(STATE)
+LOWEST_READY := .venv-lowest/ready-$(shell cat pyproject.toml requirements-lowest.lock | cksum | tr ' ' '-')
 BENCH_READY := .venv-bench/ready-$(shell cat pyproject.toml requirements.lock benchmarks/requirements.txt | cksum | tr ' ' '-')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check docs bench bench-peers dist lock clean
+.PHONY: help setup run test test-slow test-lowest check docs bench bench-peers dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,6 +37,9 @@ test: check programs ## checks, the suite, and the small tests once more as plai
 
 test-slow: $(READY) programs ## the tests that take longer
 	$(BIN)/pytest -q -m slow
+
+test-lowest: $(LOWEST_READY) programs ## the suite with the lowest versions that pyproject.toml allows
+	$(LOWEST)/pytest -q -n $(WORKERS) --dist loadfile
 
 check: $(READY) docs ## ruff, mypy, import-linter, and the documentation
 	$(BIN)/ruff check .
@@ -54,16 +60,23 @@ dist: $(READY) ## build the wheel and the source distribution into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
-lock: ## write requirements.lock anew from the newest releases
+lock: ## write requirements.lock from the newest releases, and requirements-lowest.lock from the lowest allowed
 	@$(PYTHON) -m venv --clear build/lock
 	build/lock/bin/python -m pip --disable-pip-version-check install --quiet '.[$(EXTRAS)]'
 	@echo '# The tested set of versions; refresh it with `make lock`.' > build/requirements.lock
 	build/lock/bin/python -m pip --disable-pip-version-check freeze --exclude pbodl >> build/requirements.lock
 	@mv build/requirements.lock requirements.lock
+	@# Tools of the tests may ask for newer releases of our own dependencies: our bounds override theirs.
+	build/lock/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > build/bounds
+	build/lock/bin/python -m pip --disable-pip-version-check install --quiet uv
+	@echo '# The lowest versions that pyproject.toml allows, on Python 3.11, as `make test-lowest` tests them; refresh it with `make lock`.' > build/lowest.lock
+	build/lock/bin/uv pip compile --quiet --no-header --no-annotate --resolution lowest-direct --python-version 3.11 \
+		--override build/bounds $(addprefix --extra ,$(subst $(COMMA), ,$(EXTRAS))) pyproject.toml >> build/lowest.lock
+	@mv build/lowest.lock requirements-lowest.lock
 	@rm -rf build/lock
 
 clean: ## remove the environments, caches and builds
-	rm -rf .venv .venv-bench build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-lowest build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find pbodl tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): | python-version
@@ -76,6 +89,13 @@ $(RUNS): | python-version
 	$(PYTHON) -m venv .venv
 	$(BIN)/python $(PIP) --editable '.[serve]'
 	@rm -f .venv/runs-* && touch $@
+
+# The lowest versions need not suit each other's metadata, so the lock is installed as it is.
+$(LOWEST_READY): | python-version
+	$(PYTHON) -m venv --clear .venv-lowest
+	$(LOWEST)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement requirements-lowest.lock
+	$(LOWEST)/python -m pip --disable-pip-version-check install --quiet --no-deps --editable .
+	@touch $@
 
 $(BENCH_READY): | python-version
 	$(PYTHON) -m venv .venv-bench
