@@ -2,17 +2,35 @@
 
 Letters as in `kernels.layers.pairs`. The shared fields go through its forward pass alone, with the candidates' fields at zero. That
 gives the part of z_L that all candidates have in common, and for every field the slope that the shared fields make. A candidate
-then adds the pairs of its own fields with the shared ones, and with each other.
+then adds the pairs of its own fields with the shared ones, and with each other. Its own fields are all of one group, so of a shared
+field's vectors it only meets the one for that group.
+
+The shared fields stand in *lanes*, those of a group side by side and padded with zeros to whole registers: the loops go over
+fields, and no sum has to be drawn together within a register.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import inlined, jit, kernel, prefetch
-from pbodl.kernels.arguments import USUAL
-from pbodl.kernels.layers.pairs import USUAL_OF_GROUPS, make_pair_scratch, pairs_forward
+from pbodl._jit import jit, kernel, prefetch
+from pbodl.kernels.layers.pairs import make_pair_scratch, pairs_forward
 from pbodl.kernels.normal import ZERO
 from pbodl.serving.scoring.candidate_kernels import AHEAD, Sums, sum_features
 from pbodl.serving.scoring.click_moments import click_moments
+
+REGISTER = 8  # numbers of float32
+
+
+class Lanes(NamedTuple):
+    """The shared fields as the candidates meet them; L lanes, A own fields."""
+
+    begin: np.ndarray  # int64 (G + 1,): the lanes of group q are begin[q] to begin[q + 1]
+    m_e: np.ndarray  # float32 (K, L): the vector for the candidates' group
+    v_e: np.ndarray
+    slope: np.ndarray  # as the shared fields make it
+    m_w: np.ndarray  # float32 (A, L): the weights of the pairs with each own field
+    v_w: np.ndarray
 
 
 @jit
@@ -26,66 +44,86 @@ def pair_indices(fields):
     return indices
 
 
-@inlined
-def add_pair(e_f, e_g, s_f, s_g, weight, spread, dim):
-    """What one pair adds to mean and variance. MODIFIES: s_f, s_g."""
-    product = ZERO
-    for k in range(dim):
-        product += e_f[k] * e_g[k]
-        s_f[k] += weight * e_g[k]
-        s_g[k] += weight * e_f[k]
-    return weight * product, product * product * spread
+@jit
+def make_lanes(common, slope, own_fields, of_own, group_of_field, indices, m_w, v_w):
+    """Lanes from the sums of the shared fields, (F, G, 2, K), and their slopes, (F, G, K)."""
+    fields, groups, _, dim = common.shape
+    is_own, begin = np.zeros(fields, np.bool_), np.zeros(groups + 1, np.int64)
+    is_own[own_fields] = True
+    for q in range(groups):
+        members = 0
+        for f in range(fields):
+            members += int(group_of_field[f] == q and not is_own[f])
+        begin[q + 1] = begin[q] + (members + REGISTER - 1) // REGISTER * REGISTER
+    n, own = begin[groups], len(own_fields)
+    lanes = Lanes(
+        begin, np.zeros((dim, n), np.float32), np.zeros((dim, n), np.float32), np.zeros((dim, n), np.float32),
+        np.zeros((own, n), np.float32), np.zeros((own, n), np.float32),
+    )  # fmt: skip
+    free = begin.copy()
+    for f in range(fields):
+        if not is_own[f]:
+            lane = free[group_of_field[f]]
+            free[group_of_field[f]] += 1
+            lanes.m_e[:, lane], lanes.v_e[:, lane] = common[f, of_own, 0], common[f, of_own, 1]
+            lanes.slope[:, lane] = slope[f, of_own]
+            for i in range(own):
+                pair = indices[f, own_fields[i]]
+                lanes.m_w[i, lane], lanes.v_w[i, lane] = m_w[pair], v_w[pair]
+    return lanes
 
 
-@inlined
-def _meet(common, slope, slope_of_shared, own, own_fields, is_own, group_of_field, indices, m_w, v_w, dim):
-    """Mean and variance that a candidate adds: own (own fields, G, 2, K). MODIFIES: slope, which is scratch."""
-    fields, groups, n = common.shape[0], common.shape[1], len(own_fields)
+@kernel
+def meet_shared(lanes, own, products, slope):
+    """Mean and variance that pairs of own (A, G, 2, K) and shared fields add. MODIFIES: products (L,), slope (K, L): scratch."""
+    dim, n = lanes.m_e.shape
     mean, variance = ZERO, ZERO
-    for f in range(fields):
-        for q in range(groups):
-            for k in range(dim):
-                slope[f, q, k] = slope_of_shared[f, q, k]
-    for i in range(n):
-        a = np.uint32(own_fields[i])
-        of_a = np.uint32(group_of_field[a])
-        for f in range(np.uint32(fields)):
-            if is_own[f] == 0:
-                pair, e_f, s_f = indices[a, f], common[f, of_a, 0], slope[f, of_a]
-                product, weight, e_a = ZERO, m_w[pair], own[i, np.uint32(group_of_field[f]), 0]
-                for k in range(dim):
-                    product += e_a[k] * e_f[k]
-                    s_f[k] += weight * e_a[k]
-                mean += weight * product
-                variance += product * product * v_w[pair]
-        for j in range(i + 1, n):
-            b = np.uint32(own_fields[j])
-            of_b, pair = np.uint32(group_of_field[b]), indices[a, b]
-            m, v = add_pair(own[i, of_b, 0], own[j, of_a, 0], slope[a, of_b], slope[b, of_a], m_w[pair], v_w[pair], dim)
-            mean += m
-            variance += v
-    for f in range(fields):
-        for q in range(groups):
-            spread, s = common[f, q, 1], slope[f, q]
-            for k in range(dim):
-                variance += s[k] * s[k] * spread[k]
-    for i in range(n):
-        for q in range(groups):
-            spread, s = own[i, q, 1], slope[np.uint32(own_fields[i]), q]
-            for k in range(dim):
-                variance += s[k] * s[k] * spread[k]
+    for k in range(dim):
+        for lane in range(n):
+            slope[k, lane] = lanes.slope[k, lane]
+    for i in range(np.uint64(own.shape[0])):
+        for q in range(np.uint64(own.shape[1])):
+            begin, end = np.uint64(lanes.begin[q]), np.uint64(lanes.begin[q + np.uint64(1)])
+            for lane in range(begin, end):
+                products[lane] = ZERO
+            for k in range(np.uint64(dim)):
+                x = own[i, q, 0, k]
+                for lane in range(begin, end):
+                    products[lane] += x * lanes.m_e[k, lane]
+                    slope[k, lane] += x * lanes.m_w[i, lane]
+            for lane in range(begin, end):
+                mean += lanes.m_w[i, lane] * products[lane]
+                variance += products[lane] * products[lane] * lanes.v_w[i, lane]
+    for k in range(dim):
+        for lane in range(n):
+            variance += slope[k, lane] * slope[k, lane] * lanes.v_e[k, lane]
     return mean, variance
 
 
 @kernel
-def meet_shared(common, slope, slope_of_shared, own, own_fields, is_own, group_of_field, indices, m_w, v_w):
-    """`_meet`, the usual dimensions apart. MODIFIES: slope."""
-    dim = common.shape[3]
-    if dim == USUAL_OF_GROUPS:
-        return _meet(common, slope, slope_of_shared, own, own_fields, is_own, group_of_field, indices, m_w, v_w, USUAL_OF_GROUPS)
-    if dim == USUAL:
-        return _meet(common, slope, slope_of_shared, own, own_fields, is_own, group_of_field, indices, m_w, v_w, USUAL)
-    return _meet(common, slope, slope_of_shared, own, own_fields, is_own, group_of_field, indices, m_w, v_w, dim)
+def meet_own(own, of_own, slope_of_shared, own_fields, indices, m_w, v_w, slope):
+    """Mean and variance that own fields add by their pairs with each other and by their vectors. MODIFIES: slope (A, G, K)."""
+    n, groups, _, dim = own.shape
+    mean, variance = ZERO, ZERO
+    for i in range(n):
+        for q in range(groups):
+            for k in range(dim):
+                slope[i, q, k] = slope_of_shared[own_fields[i], q, k]
+    for i in range(n):
+        for j in range(i + 1, n):
+            pair, product = indices[own_fields[i], own_fields[j]], ZERO
+            weight, e_i, e_j, s_i, s_j = m_w[pair], own[i, of_own, 0], own[j, of_own, 0], slope[i, of_own], slope[j, of_own]
+            for k in range(dim):
+                product += e_i[k] * e_j[k]
+                s_i[k] += weight * e_j[k]
+                s_j[k] += weight * e_i[k]
+            mean += weight * product
+            variance += product * product * v_w[pair]
+    for i in range(n):
+        for q in range(groups):
+            for k in range(dim):
+                variance += slope[i, q, k] * slope[i, q, k] * own[i, q, 1, k]
+    return mean, variance
 
 
 @jit
@@ -97,18 +135,21 @@ def score_pair_candidates(packed, shared, operation, now, network, own, own_fiel
     nothing = np.zeros((1, fields, 0, dim), np.float32)
     sum_features(packed, shared, operation, now, network.prior, network.forgetting, first, Sums(totals, nothing, linear))
     w, common = make_pair_scratch(fields, operation.vectors, dim), totals[0]
+    of_own = group_of_field[own_fields[0]] if len(own_fields) > 0 else 0
     w.m_e[:] = common[:, :, 0]
-    w.v_e[:] = ZERO  # the candidates change the slopes of the shared fields: their variance is added for each
+    w.v_e[:] = common[:, :, 1]
+    w.v_e[:, of_own] = ZERO  # the candidates change these slopes: their variance is added for each candidate
     m_shared, v_shared = pairs_forward(m_w, v_w, group_of_field, w)
-    is_own = np.zeros(fields, np.int64)
-    for field in own_fields:
-        is_own[field] = 1
-    slope, indices, mean, variance = np.empty(w.slope.shape, np.float32), pair_indices(fields), scores[2], scores[3]
-    flat = own.total.reshape(len(own.total), -1)
+    m_shared, v_shared = m_shared + linear[0, 0], v_shared + linear[0, 1]
+    indices, mean, variance = pair_indices(fields), scores[2], scores[3]
+    lanes = make_lanes(common, w.slope, own_fields, of_own, group_of_field, indices, m_w, v_w)
+    products, slope = np.empty(lanes.begin[-1], np.float32), np.empty(lanes.slope.shape, np.float32)
+    own_slope, flat = np.empty((len(own_fields), operation.vectors, dim), np.float32), own.total.reshape(len(own.total), -1)
     for s in range(len(places)):
         p = np.uint32(places[s])
         prefetch(flat, np.uint32(places[min(s + AHEAD, len(places) - 1)]))
-        m, v = meet_shared(common, slope, w.slope, own.total[p], own_fields, is_own, group_of_field, indices, m_w, v_w)
-        mean[s] = m_shared + m + linear[0, 0] + own.linear[p, 0]
-        variance[s] = v_shared + v + linear[0, 1] + own.linear[p, 1]
+        m, v = meet_shared(lanes, own.total[p], products, slope)
+        m_own, v_own = meet_own(own.total[p], of_own, w.slope, own_fields, indices, m_w, v_w, own_slope)
+        mean[s] = m_shared + m + m_own + own.linear[p, 0]
+        variance[s] = v_shared + v + v_own + own.linear[p, 1]
     click_moments(mean, variance, scores[0], scores[1])

@@ -42,3 +42,10 @@ def test_candidates_of_plain_categories_are_remembered():
 
 def test_pairs_are_counted_row_by_row():
     assert pair_indices(4).tolist() == [[0, 0, 1, 2], [0, 0, 3, 4], [1, 3, 0, 5], [2, 4, 5, 0]]
+
+
+def test_candidates_without_fields_of_their_own_get_what_the_request_says():
+    schema = pbodl.Schema(label="click", fields=[pbodl.Field("u", group="user"), pbodl.Field("c", group="context")])
+    model = pbodl.PairFM(schema)
+    model.learn([{"u": n % 3, "c": n % 4, "click": n % 2} for n in range(200)])
+    assert_as_predicted(Predictor.of(model).score({"u": 1}, {"c": 2}, [{}, {}]), model, [{"u": 1, "c": 2}] * 2)
