@@ -69,6 +69,7 @@ def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
 def main() -> None:
     """Run the command line. Errors are told in prose: bad input exits with 2, what fails otherwise with 1."""
     warnings.showwarning = _show_warning
+    _debug.clear()
     try:
         app()
     except Exception as error:

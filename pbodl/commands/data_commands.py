@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pbodl.commands.shared_options import Seed
+from pbodl.commands.shared_options import MOST, Seed, finite
 from pbodl.data.guess.guess_toml import guess_toml
 from pbodl.data.guess.schema_guess import guess
 from pbodl.data.synthetic import World
@@ -16,8 +16,8 @@ from pbodl.streaming.sources.event_sink import open_sink
 from pbodl.training.display import bar, console
 
 app = typer.Typer(no_args_is_help=True, help="Generate data and look at data.", epilog="Example: pbodl data inspect clicks.csv")
-Rows = Annotated[int, typer.Option(help="Number of impressions to generate.")]
-Days = Annotated[int, typer.Option(help="Number of days that the impressions cover.")]
+Rows = Annotated[int, typer.Option(min=1, max=MOST, help="Number of impressions to generate.")]
+Days = Annotated[int, typer.Option(min=1, max=100_000, help="Number of days that the impressions cover.")]
 
 
 @app.command(epilog="Example: pbodl data synth --rows 100000 --out clicks.parquet")
@@ -49,8 +49,10 @@ def replay(
     rows: Rows = 100_000,
     days: Days = 1,
     seed: Seed = 0,
-    delay: Annotated[float, typer.Option(help="Mean seconds between an impression and its click.")] = 60.0,
-    pack: Annotated[int, typer.Option(help="Events per message.")] = 500,
+    delay: Annotated[
+        float, typer.Option(min=0.0, callback=finite, help="Mean seconds between an impression and its click.")
+    ] = 60.0,
+    pack: Annotated[int, typer.Option(min=1, max=MOST, help="Events per message.")] = 500,
     speed: Annotated[str | None, typer.Option(help="Multiple of real time, such as 60x (default: as fast as possible).")] = None,
 ) -> None:
     """Send generated traffic as a live stream. Clicks follow some time after their impressions."""

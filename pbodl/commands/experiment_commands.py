@@ -4,7 +4,18 @@ from typing import Annotated
 
 import typer
 
-from pbodl.commands.shared_options import AsJson, ConfigFile, OutFolder, Paths, Preset, chosen_tables, print_json
+from pbodl.commands.shared_options import (
+    MOST,
+    MOST_WORKERS,
+    AsJson,
+    ConfigFile,
+    OutFolder,
+    Paths,
+    Preset,
+    chosen_tables,
+    print_json,
+)
+from pbodl.system.folder_lock import writing
 from pbodl.training.config import check_config
 from pbodl.training.display import console
 
@@ -17,10 +28,12 @@ def table1(
     out: OutFolder,
     config: ConfigFile = None,
     preset: Preset = None,
-    test_days: Annotated[int, typer.Option(help="Number of last days to test on, with the model frozen.")] = 1,
-    seeds: Annotated[int, typer.Option(help="Number of seeds for each model that starts from random means.")] = 3,
-    trials: Annotated[int, typer.Option(help="Number of settings to try for each model.")] = 8,
-    tune_rows: Annotated[int, typer.Option(help="Number of rows to tune on, from the start of the training days.")] = 200_000,
+    test_days: Annotated[int, typer.Option(min=1, max=MOST, help="Number of last days to test on, with the model frozen.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST, help="Number of seeds for each model that starts from random means.")] = 3,
+    trials: Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try for each model.")] = 8,
+    tune_rows: Annotated[
+        int, typer.Option(min=1, max=MOST, help="Number of rows to tune on, from the start of the training days.")
+    ] = 200_000,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce Table 1. Compares online models on one log, tuned alike, on its last day; continues after an interruption."""
@@ -28,7 +41,8 @@ def table1(
     from pbodl.experiments.table1.table1_run import table1 as run
 
     settings = check_config(chosen_tables(config, preset, data, out, False))
-    result = run(settings, data, out, Table1Settings(test_days=test_days, seeds=seeds, tune_rows=tune_rows, trials=trials))
+    with writing(out, "pbodl experiment table1"):
+        result = run(settings, data, out, Table1Settings(test_days=test_days, seeds=seeds, tune_rows=tune_rows, trials=trials))
     console.print((out / "table1.md").read_text(encoding="utf-8"), markup=False)
     console.print(f"table1.md, table1.json and report.html are in {out}")
     print_json(result, as_json)
@@ -37,16 +51,18 @@ def table1(
 @app.command(epilog="Example: pbodl experiment ab --days 2 --seeds 1 --out results/ab")
 def ab(
     out: OutFolder,
-    days: Annotated[int, typer.Option(help="Number of days that the test lasts.")] = 7,
-    requests_per_day: Annotated[int, typer.Option(help="Total requests per day across all arms.")] = 40_000,
-    seeds: Annotated[int, typer.Option(help="Number of simulated worlds.")] = 3,
+    days: Annotated[int, typer.Option(min=1, max=100_000, help="Number of days that the test lasts.")] = 7,
+    requests_per_day: Annotated[int, typer.Option(min=1, max=MOST, help="Total requests per day across all arms.")] = 40_000,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST, help="Number of simulated worlds.")] = 3,
     ads: Annotated[
-        int, typer.Option(help="Ads on the market at a time; over a quarter of them are candidates of a request.")
+        int, typer.Option(min=1, max=MOST, help="Ads on the market at a time; over a quarter of them are candidates of a request.")
     ] = 300,
-    burn_in: Annotated[int, typer.Option(help="Days of random ads before the test, from which all models learn.")] = 3,
+    burn_in: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Days of random ads before the test, from which all models learn.")
+    ] = 3,
     rank_by: Annotated[str, typer.Option(help="Ranking criterion: ecpm (bid times CTR), or ctr.")] = "ecpm",
     share_traffic: Annotated[bool, typer.Option("--share-traffic", help="Let every arm learn from the traffic of all.")] = False,
-    workers: Annotated[int, typer.Option(help="Number of arms to simulate in parallel.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, max=MOST_WORKERS, help="Number of arms to simulate in parallel.")] = 2,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce Tables 3 and 4. Runs an A/B test in a simulated ad market with known truth; continues after an interruption."""
@@ -56,7 +72,8 @@ def ab(
     setting = Setting(
         days=days, requests_per_day=requests_per_day, ads=ads, burn_in=burn_in, criterion=rank_by, share=share_traffic
     )  # fmt: skip
-    result = run(out, setting, seeds, workers)
+    with writing(out, "pbodl experiment ab"):
+        result = run(out, setting, seeds, workers)
     console.print((out / "ab.md").read_text(encoding="utf-8"), markup=False)
     console.print(f"ab.md, ab.json and report.html are in {out}")
     print_json(result, as_json)

@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from pbodl.commands.shared_options import AsJson, Changes, ConfigFile, Kind, Merge, Preset, print_json
+from pbodl.commands.shared_options import (
+    MOST,
+    MOST_WORKERS,
+    PORTS,
+    AsJson,
+    Changes,
+    ConfigFile,
+    Kind,
+    Merge,
+    Preset,
+    finite,
+    print_json,
+)
 from pbodl.errors import InputError
 from pbodl.models.snapshot import snapshots
 from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
@@ -30,10 +42,10 @@ def online(
     settle: Annotated[
         str, typer.Option(help="Time to learn non-clicks: in-step with clicks, or at-end of the window.")
     ] = "in-step",
-    join_capacity: Annotated[int, typer.Option(help="Maximum number of impressions to remember.")] = 1_000_000,
+    join_capacity: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum number of impressions to remember.")] = 1_000_000,
     publish: Annotated[str | None, typer.Option(help="Model folder that servers follow.")] = None,
-    publish_every: Annotated[float, typer.Option(help="Seconds between publications.")] = 2.0,
-    workers: Annotated[int, typer.Option(help="Number of threads that learn in parallel.")] = 1,
+    publish_every: Annotated[float, typer.Option(min=0.0, callback=finite, help="Seconds between publications.")] = 2.0,
+    workers: Annotated[int, typer.Option(min=1, max=MOST_WORKERS, help="Number of threads that learn in parallel.")] = 1,
     merge: Merge = DEFAULT_MERGE,
     burn_in: Annotated[list[str], typer.Option(help="Log to learn first; the stream continues where it ends.")] = [],  # noqa: B006
     begin: Annotated[str, typer.Option(help="Position in the stream where a new run begins: start, or end.")] = "start",
@@ -43,7 +55,7 @@ def online(
     release: Annotated[bool, typer.Option("--release", help="Publish again after an alarm.")] = False,
     accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Continue although the source has lost events.")] = False,
     dead_letters: Annotated[str | None, typer.Option(help="Target for bad events: a file, redis://... or kafka://...")] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Port for /metrics on 127.0.0.1.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(**PORTS, help="Port for /metrics on 127.0.0.1.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a live stream. Joins impressions with their late clicks, learns each exactly once, and publishes the model."""

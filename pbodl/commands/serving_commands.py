@@ -5,20 +5,29 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from pbodl.commands.shared_options import MOST, MOST_WORKERS, PORTS, finite
 from pbodl.training.display import console
 
 
 def serve(
     run: Annotated[str, typer.Argument(help="Run folder of `pbodl train`, or a publisher's model folder (path or s3://...).")],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on (0 picks a free one).")] = 8080,
-    workers: Annotated[int, typer.Option(help="Number of processes that answer; they share the model's memory.")] = 1,
+    port: Annotated[int, typer.Option(**PORTS, help="Port to listen on (0 picks a free one).")] = 8080,
+    workers: Annotated[
+        int, typer.Option(min=1, max=MOST_WORKERS, help="Number of processes that answer; they share the model's memory.")
+    ] = 1,
     token_file: Annotated[str | None, typer.Option(help="File with the token that every request must carry.")] = None,
-    max_candidates: Annotated[int, typer.Option(help="Maximum number of candidates in a request.")] = 10_000,
-    max_body: Annotated[int, typer.Option(help="Maximum size of a request body in bytes.")] = 8 * 2**20,
-    max_concurrent: Annotated[int, typer.Option(help="Number of requests that a worker reads and scores at a time.")] = 16,
-    max_waiting: Annotated[int, typer.Option(help="Number of requests that may queue; more are refused with 503.")] = 64,
-    timeout: Annotated[float, typer.Option(help="Seconds that a request may queue, and that its body may take.")] = 5.0,
+    max_candidates: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum number of candidates in a request.")] = 10_000,
+    max_body: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum size of a request body in bytes.")] = 8 * 2**20,
+    max_concurrent: Annotated[
+        int, typer.Option(min=1, max=MOST, help="Number of requests that a worker reads and scores at a time.")
+    ] = 16,
+    max_waiting: Annotated[
+        int, typer.Option(min=0, max=MOST, help="Number of requests that may queue; more are refused with 503.")
+    ] = 64,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, callback=finite, help="Seconds that a request may queue, and that its body may take.")
+    ] = 5.0,
 ) -> None:
     """Serve CTRs over HTTP from the newest model of a run. Ctrl-C finishes the requests in flight and stops."""
     from pbodl.serving import require_web
@@ -37,9 +46,11 @@ def serve(
 
 def up(
     out: Annotated[str, typer.Option(help="Run folder; an existing run continues.")] = "runs/live",
-    port: Annotated[int, typer.Option(help="Dashboard port (0 picks a free one).")] = 8080,
-    rate: Annotated[float, typer.Option(help="Generated rows per second.")] = 5000.0,
-    rows: Annotated[int | None, typer.Option(help="Total number of rows (default: 30 million, or as the run began).")] = None,
+    port: Annotated[int, typer.Option(**PORTS, help="Dashboard port (0 picks a free one).")] = 8080,
+    rate: Annotated[float, typer.Option(min=0.001, callback=finite, help="Generated rows per second.")] = 5000.0,
+    rows: Annotated[
+        int | None, typer.Option(min=1, max=MOST, help="Total number of rows (default: 30 million, or as the run began).")
+    ] = None,
 ) -> None:
     """Run the whole system at once. Starts generated traffic, three models that learn from it, and a server with a dashboard."""
     from pbodl.serving import require_web

@@ -1,6 +1,7 @@
 """What several commands share: options, the configuration they ask for, and the JSON at the end."""
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,17 @@ Changes = Annotated[list[str], typer.Option("--set", help="Override a key of the
 BadRows = Annotated[str, typer.Option(help="Action on a bad row: stop, or skip.")]
 BadRowsFile = Annotated[str | None, typer.Option(help="File that collects skipped rows with the reason.")]
 Merge = Annotated[str, typer.Option(help=f"Rule for merging the workers' updates: {', '.join(MERGES)} (the paper's).")]
-Seed = Annotated[int, typer.Option(help="Random seed for the generated data.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Random seed for the generated data.")]
+MOST = 10**12  # rows, bytes, candidates: more is a slip of the finger
+MOST_WORKERS = 1024
+PORTS = {"min": 0, "max": 65535}
+
+
+def finite(value: float | None) -> float | None:
+    """Check that a number is one; `nan` passes every range."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number.")
+    return value
 
 
 def chosen_tables(config: Path | None, preset: str | None, data: list[str], out: Path, resume: bool) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from pbodl.commands.shared_options import (
+    MOST,
+    MOST_WORKERS,
     AsJson,
     BadRows,
     BadRowsFile,
@@ -22,6 +24,7 @@ from pbodl.parallel.cluster.ledger import ledger_table
 from pbodl.parallel.engines import check_engine
 from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
 from pbodl.parallel.threads.learning_threads import burn_in_of, threads_for
+from pbodl.system.atomic_files import write_file
 from pbodl.training.config import check_config, to_toml, with_changes
 from pbodl.training.display import console, periods_table
 from pbodl.training.session import Interrupted
@@ -39,13 +42,20 @@ def train(
     every: Annotated[str | None, typer.Option(help="Period of one line of figures: 1d, 1h, 100k rows.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest snapshot in --out.")] = False,
     keep_names: Annotated[bool, typer.Option("--keep-names", help="Store readable feature names beside their hashes.")] = False,
-    workers: Annotated[int, typer.Option(help="Number of threads, or processes with --engine ray, that learn in parallel.")] = 1,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, max=MOST_WORKERS, help="Number of threads, or processes with --engine ray, that learn in parallel."),
+    ] = 1,
     merge: Merge = DEFAULT_MERGE,
     burn_in: Annotated[str | None, typer.Option(help="Amount to learn with one worker first: 100k, 2d.")] = None,
     engine: Annotated[str, typer.Option(help="Kind of workers: threads, or ray for a cluster.")] = "threads",
     address: Annotated[str | None, typer.Option(help="Address of a Ray cluster (default: start one locally).")] = None,
-    shards: Annotated[int, typer.Option(help="Number of processes that hold the weights (--engine ray).")] = 1,
-    minibatch: Annotated[int | None, typer.Option(help="Rows per message (--engine ray); about 4096 rows are in flight.")] = None,
+    shards: Annotated[
+        int, typer.Option(min=1, max=MOST_WORKERS, help="Number of processes that hold the weights (--engine ray).")
+    ] = 1,
+    minibatch: Annotated[
+        int | None, typer.Option(min=1, max=MOST, help="Rows per message (--engine ray); about 4096 rows are in flight.")
+    ] = None,
     wire_bits: Annotated[int, typer.Option(help="Bits per number in a message: 16 or 32 (--engine ray).")] = 16,
     bad_rows: BadRows = "stop",
     bad_rows_file: BadRowsFile = None,
@@ -87,8 +97,8 @@ def tune(
     config: ConfigFile = None,
     preset: Preset = None,
     model: Kind = None,
-    rows: Annotated[int, typer.Option(help="Number of rows to use, from the start of the log.")] = 200_000,
-    trials: Annotated[int, typer.Option(help="Number of settings to try.")] = 12,
+    rows: Annotated[int, typer.Option(min=1, max=MOST, help="Number of rows to use, from the start of the log.")] = 200_000,
+    trials: Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try.")] = 12,
     as_json: AsJson = False,
 ) -> None:
     """Choose priors, half-life and dim for a log. Compares settings by progressive log loss; needs no validation set."""
@@ -99,6 +109,6 @@ def tune(
     results = tune_log(settings, data, rows, trials)
     console.print(results_table(results))
     best = results[0].config
-    out.write_text(to_toml(best), encoding="utf-8")
+    write_file(out, to_toml(best).encode())
     console.print(f"the best setting is in {out}: train with --config {out}")
     print_json({"log_loss": results[0].log_loss, "trials": len(results), "out": str(out)}, as_json)

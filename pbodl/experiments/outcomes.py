@@ -15,11 +15,14 @@ def key_of(*parts: Any) -> str:
 
 
 def read_outcome(path: Path, key: str) -> dict[str, Any] | None:
-    """The outcome written with this key; None if there is none."""
+    """The outcome written with this key; None if there is none, or if its file is damaged."""
     if not path.exists():
         return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return content if content.pop("key", None) == key else None
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) and content.pop("key", None) == key else None
 
 
 def write_json(path: Path, content: Any) -> None:

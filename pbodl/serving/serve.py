@@ -85,8 +85,9 @@ def _bind(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(1024)
-    except OSError as error:
-        raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --host or --port") from error
+    except (OSError, UnicodeError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host}:{port}: {told}; choose another --host or --port") from error
     return listening
 
 

@@ -263,6 +263,9 @@ def parse_speed(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return float(text.removesuffix("x"))
+        speed = float(text.removesuffix("x"))
     except ValueError:
-        raise InputError(f"--speed is {text!r}; it must be a multiple such as 60x") from None
+        speed = 0.0
+    if not 0.0 < speed < float("inf"):
+        raise InputError(f"--speed is {text!r}; it must be above 0 and a multiple such as 60x")
+    return speed

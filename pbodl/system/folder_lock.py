@@ -8,6 +8,7 @@ that died have left behind.
 import contextlib
 import errno
 import fcntl
+import io
 import json
 import os
 import socket
@@ -17,7 +18,7 @@ import warnings
 from collections.abc import Iterator
 from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pbodl.errors import InputError
 from pbodl.system.atomic_files import sweep
@@ -28,7 +29,7 @@ _guard = threading.RLock()
 
 
 class _Held:
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: io.FileIO) -> None:
         self.file, self.holders = file, 0
 
 
@@ -70,7 +71,7 @@ class FolderLock:
     def __setstate__(self, state: tuple[Path, str, Any]) -> None:
         self.folder, self._key, descriptor = state
         self._released = False
-        held = _held[self._key] = _Held(os.fdopen(descriptor.detach(), "r+b"))
+        held = _held[self._key] = _Held(io.FileIO(descriptor.detach(), "r+"))
         held.holders = 1
 
 
@@ -90,8 +91,8 @@ def writing(folder: str | os.PathLike, command: str) -> Iterator[FolderLock]:
         lock.release()
 
 
-def _locked(folder: Path) -> IO[bytes]:
-    file = os.fdopen(os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
+def _locked(folder: Path) -> io.FileIO:
+    file = io.FileIO(os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -106,15 +107,14 @@ def _locked(folder: Path) -> IO[bytes]:
     return file
 
 
-def _sign(file: IO[bytes], command: str) -> None:
+def _sign(file: io.FileIO, command: str) -> None:
     about = {"host": socket.gethostname(), "pid": os.getpid(), "command": command, "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
         file.truncate(0)
         file.write(json.dumps(about).encode())
-        file.flush()
 
 
-def _told(file: IO[bytes]) -> str:
+def _told(file: io.FileIO) -> str:
     """Who holds the lock."""
     try:
         about = json.loads(file.read())

@@ -218,7 +218,9 @@ class RedisSink:
 
     def __init__(self, address: str, pack: int = 500) -> None:
         self.name = without_secrets(address)
-        self.client, self.stream, _ = connect(address, SENT)
+        self.client, self.stream, options = connect(address, SENT)
+        if options:
+            raise InputError(f"{self.name}: after ? only `db` and `password_file` are allowed")
         self._pack = pack
 
     def send(self, events: Sequence[Any]) -> None:
