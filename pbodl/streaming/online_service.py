@@ -31,7 +31,8 @@ from pbodl.training.config import Config, to_toml
 from pbodl.training.session import Interrupted
 
 logger = logging.getLogger(__name__)
-CLOSING = 0.95  # seconds that the source has to end a read, and then to close
+CLOSING = 0.95  # seconds that the source has to end a read after a signal
+LEAVING, HURRIED = 10.0, 0.5  # seconds that it has to take leave of its broker, and of one that is away
 AHEAD = 4  # packs to read before they are learned: the broker can keep the rest
 WAIT = 0.2  # seconds that a read waits for events
 
@@ -75,7 +76,7 @@ def online(config: Config, options: Options) -> dict[str, Any]:
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signals())
         source = open_source(options.source, smoothly=options.speed is not None)
-        stack.callback(lambda: at_most(CLOSING, source.close))
+        stack.callback(lambda: at_most(LEAVING if source.away is None else HURRIED, source.close))
         stack.enter_context(writing(options.out, "pbodl online"))
         stack.enter_context(naming_snapshot(options.out, "the same command continues from it"))
         page = stack.enter_context(closing(MetricsPage(source, Setbacks(), options.metrics_port)))

@@ -48,6 +48,13 @@ class RedisServer:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    def pause(self) -> None:
+        """Let it hang: it keeps its connections, and answers nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def restart(self) -> None:
         self.kill()
         self.start()

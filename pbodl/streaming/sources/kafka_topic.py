@@ -32,6 +32,7 @@ except ImportError as error:
 
 MESSAGES = 2000  # in a pack, at most
 ANSWER = 2.0  # seconds to wait for a broker's answer
+QUICKLY = 0.5  # seconds, where learning waits meanwhile
 SENT = 60.0  # seconds that the brokers have to take events
 PAUSE = 0.25  # seconds before trying again to reach the brokers
 VARIABLE = "PBODL_KAFKA_PASSWORD"
@@ -188,7 +189,7 @@ class KafkaTopic:
         if self.away is not None:
             return None
         try:
-            parts = self._owned if self.group is not None else self._partitions()
+            parts = self._owned if self.group is not None else self._partitions(QUICKLY)
             return sum(max(self._end(part) - int(after.marks.get(str(part), (0,))[0]), 0) for part in parts)
         except Away:
             return None
@@ -229,26 +230,26 @@ class KafkaTopic:
         """Take an error that the client library reports."""
         if error.code() in REFUSED or error.fatal():
             self._refused = self._address.plainly(error)
-        elif error.code() in AWAY:
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._go_away(error)
 
     def _check_refused(self) -> None:
         if self._refused is not None:
             raise InputError(f"{self.name} refuses this client ({self._refused}); check its options and its password: {INSTEAD}")
 
-    def _partitions(self) -> list[int]:
-        about = self._ask(lambda: self._consumer.list_topics(self.topic, timeout=ANSWER)).topics[self.topic]
+    def _partitions(self, patience: float = ANSWER) -> list[int]:
+        about = self._ask(lambda: self._consumer.list_topics(self.topic, timeout=patience)).topics[self.topic]
         if about.error is not None or not about.partitions:
             raise InputError(f"{self.name}: there is no such topic; create it first")
         return sorted(about.partitions)
 
-    def _limits(self, part: int) -> tuple[int, int]:
-        return self._ask(lambda: self._consumer.get_watermark_offsets(TopicPartition(self.topic, part), timeout=ANSWER))
+    def _limits(self, part: int, patience: float = ANSWER) -> tuple[int, int]:
+        return self._ask(lambda: self._consumer.get_watermark_offsets(TopicPartition(self.topic, part), timeout=patience))
 
     def _end(self, part: int) -> int:
         """Where a partition ends, as the last answer to a fetch told; asked for if there was none."""
         known = self._consumer.get_watermark_offsets(TopicPartition(self.topic, part), cached=True)
-        return known[1] if known is not None and known[1] >= 0 else self._limits(part)[1]
+        return known[1] if known is not None and known[1] >= 0 else self._limits(part, QUICKLY)[1]
 
     def _judge(self, error: Any) -> None:
         """Ignore errors that pass, such as a broker that is away; raise the others."""

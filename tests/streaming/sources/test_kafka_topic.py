@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from pbodl.errors import InputError
-from pbodl.streaming.sources.event_source import Lost, Pack, StreamPosition
-from pbodl.streaming.sources.kafka_topic import KafkaSink, KafkaTopic
+from pbodl.streaming.sources.event_source import Away, Lost, Pack, StreamPosition
+from pbodl.streaming.sources.kafka_topic import KafkaSink, KafkaTopic, address_of
 from tests.streaming.traffic import click, impression
 
 FAST = "session.timeout.ms=6000&heartbeat.interval.ms=100&topic.metadata.refresh.interval.ms=500"
@@ -151,3 +151,55 @@ def test_lost_events_are_told(servers: str) -> None:
 def test_addresses_without_a_topic_are_refused(address: str) -> None:
     with pytest.raises(InputError, match="does not name a topic"):
         KafkaTopic(address)
+
+
+def test_brokers_that_are_not_there_are_away(monkeypatch) -> None:
+    monkeypatch.setattr("pbodl.streaming.sources.kafka_topic.ANSWER", 0.2)
+    topic = KafkaTopic("kafka://127.0.0.1:1/t")
+    for call in (lambda: topic.start("start"), lambda: topic.check(StreamPosition())):
+        with pytest.raises(Away, match="does not answer"):
+            call()
+    assert not topic.read(StreamPosition({"0": (0,)}), 0.02)
+    assert topic.away is not None and topic.reconnects >= 1 and topic.lag(StreamPosition()) is None
+    topic.close()
+    with pytest.raises(Away):
+        KafkaSink("kafka://127.0.0.1:1/t")
+
+
+def test_secrets_come_from_files_and_the_environment(tmp_path, monkeypatch) -> None:
+    (tmp_path / "options").write_text("# the cluster\nsasl.username = me\nsasl.password = hunter2\n\nsession.timeout.ms=6000\n")
+    (tmp_path / "password").write_text("hunter3\n")
+    address = f"kafka://h:9092,i/t?group=g&options_file={tmp_path / 'options'}&session.timeout.ms=7000"
+    parts = address_of(address)
+    assert (parts.servers, parts.topic, parts.group) == ("h:9092,i", "t", "g")
+    assert parts.options == {"sasl.username": "me", "sasl.password": "hunter2", "session.timeout.ms": "7000"}
+    assert address_of(f"{address}&password_file={tmp_path / 'password'}").options["sasl.password"] == "hunter3"
+    monkeypatch.setenv("PBODL_KAFKA_PASSWORD", "hunter4")
+    assert address_of("kafka://h/t").options == {"sasl.password": "hunter4"}
+    (tmp_path / "options").write_text("no equals\n")
+    with pytest.raises(InputError, match="line 1: an option has the form name=value"):
+        address_of(address)
+
+
+def test_a_refused_client_is_an_error_at_once_without_its_secrets(monkeypatch) -> None:
+    monkeypatch.setenv("PBODL_KAFKA_PASSWORD", "hunter2")
+    topic = KafkaTopic("kafka://127.0.0.1:1/t")
+
+    class Refusal:
+        def code(self) -> int:
+            return confluent_kafka.KafkaError._AUTHENTICATION
+
+        def fatal(self) -> bool:
+            return False
+
+        def str(self) -> str:
+            return "SASL authentication error for me:hunter2"
+
+    topic._hear(Refusal())
+    with pytest.raises(InputError, match=r"refuses this client \(SASL authentication error for me:\*\*\*\)") as refused:
+        topic.read(StreamPosition({"0": (0,)}), 0.02)
+    assert "hunter" not in str(refused.value)
+    topic.close()
+    for option in ("no.such.option=1", "session.timeout.ms=soon"):
+        with pytest.raises(InputError, match="the client library refuses an option"):
+            KafkaTopic(f"kafka://h/t?{option}")

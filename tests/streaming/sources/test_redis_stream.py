@@ -5,7 +5,7 @@ import pytest
 
 from pbodl.errors import InputError
 from pbodl.streaming.events import EventDecoder
-from pbodl.streaming.sources.event_source import StreamPosition
+from pbodl.streaming.sources.event_source import Away, StreamPosition
 from pbodl.streaming.sources.redis_stream import RedisSink, RedisStream
 from tests.streaming.redis_server import RedisServer, needs_redis
 from tests.streaming.traffic import SCHEMA, impression
@@ -103,3 +103,82 @@ def test_a_group_deals_entries_out_and_acknowledges_what_is_saved(redis_server: 
 def test_addresses_that_say_too_little_or_too_much_are_refused(address: str) -> None:
     with pytest.raises(InputError):
         RedisStream(address)
+
+
+def test_a_server_that_hangs_is_away_and_then_read_on(redis_server: RedisServer) -> None:
+    address = redis_server.address("s")
+    send(address, 0, 4, 2)
+    source = RedisStream(address)
+    found, after = times(source, source.start("start"))
+    redis_server.pause()
+    try:
+        assert not source.read(after, 0.02) and "does not answer in time" in str(source.away)
+        assert source.lag(after) is None and not source.ended(after)
+        with pytest.raises(Away):
+            source.check(after)
+    finally:
+        redis_server.resume()
+    send(address, 4, 6, 1)
+    assert (found, times(source, after)[0]) == ([0, 1, 2, 3], [4, 5]) and source.away is None
+
+
+def test_what_a_hanging_server_gave_to_a_group_is_read_and_not_acknowledged_early(redis_server: RedisServer, monkeypatch) -> None:
+    monkeypatch.setattr("pbodl.streaming.sources.redis_stream.AGAIN", 0.0)
+    address = redis_server.address("s")
+    send(address, 0, 10, 1)
+    source = RedisStream(f"{address}?group=g&consumer=a")
+    source._count = 4
+    one = source.read(source.start("start"), 0.02)
+    # The answer to this read is lost on its way, after the server has given the entries away.
+    redis_server.client.xreadgroup("g", "a", {"s": ">"}, 4)
+    redis_server.pause()
+    assert not source.read(one.position, 0.02)
+    redis_server.resume()
+    rest, _ = times_with_gaps(source, one.position)
+    assert EventDecoder(SCHEMA).decode(one.contents).times.tolist() + rest == list(range(10))
+    assert redis_server.client.xpending("s", "g")["pending"] == 10  # none of it is saved
+
+
+def times_with_gaps(source: RedisStream, after: StreamPosition) -> tuple[list[float], StreamPosition]:
+    """All that a source has, where some reads give nothing."""
+    found: list[float] = []
+    for _ in range(20):
+        pack = source.read(after, 0.02)
+        found, after = found + EventDecoder(SCHEMA).decode(pack.contents).times.tolist(), pack.position
+    return found, after
+
+
+def test_what_waiting_does_not_mend_is_an_error_at_once(redis_server: RedisServer, monkeypatch, tmp_path) -> None:
+    redis_server.client.set("text", "x")
+    for call in (lambda: RedisStream(redis_server.address("text")).start("start"),
+                 lambda: RedisStream(redis_server.address("text")).read(StreamPosition(), 0.02),
+                 lambda: RedisSink(redis_server.address("text")).send([impression("a", 1.0)])):  # fmt: skip
+        with pytest.raises(InputError, match="the key is not a stream"):
+            call()
+    send(redis_server.address("s"), 0, 3, 1)
+    redis_server.client.config_set("requirepass", "hunter2")
+    for password in (None, "hunter3"):
+        if password is not None:
+            monkeypatch.setenv("PBODL_REDIS_PASSWORD", password)
+        for call in (lambda: RedisStream(redis_server.address("s")).start("start"),
+                     lambda: RedisStream(redis_server.address("s")).read(StreamPosition(), 0.02),
+                     lambda: RedisSink(redis_server.address("s")).send([impression("a", 1.0)])):  # fmt: skip
+            with pytest.raises(InputError, match="refuses the login") as refused:
+                call()
+            assert "hunter" not in str(refused.value)
+    monkeypatch.setenv("PBODL_REDIS_PASSWORD", "hunter2")
+    assert len(RedisStream(redis_server.address("s")).read(StreamPosition(), 0.02).contents) == 3
+    (tmp_path / "password").write_text("hunter2\n")
+    monkeypatch.setenv("PBODL_REDIS_PASSWORD", "hunter3")
+    source = RedisStream(f"{redis_server.address('s')}?password_file={tmp_path / 'password'}")
+    assert len(source.read(StreamPosition(), 0.02).contents) == 3
+
+
+def test_a_server_that_is_not_there_is_away() -> None:
+    source = RedisStream("redis://127.0.0.1:1/s")
+    for call in (lambda: source.start("start"), lambda: source.check(StreamPosition())):
+        with pytest.raises(Away, match="does not answer"):
+            call()
+    assert not source.read(StreamPosition(), 0.02) and source.away is not None
+    with pytest.raises(Away):
+        RedisSink("redis://127.0.0.1:1/s").send([impression("a", 1.0)])
