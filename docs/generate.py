@@ -25,7 +25,7 @@ from pbodl.models.contract import Model
 from pbodl.models.spec import FieldPrior, Prior
 from pbodl.serving import openapi
 from pbodl.serving.server_limits import Limits
-from pbodl.training.config import FROM_TRAINING, TrainingSpec
+from pbodl.training.config import DEFAULT_KIND, DEFAULT_NETWORK, FROM_TRAINING, TrainingSpec
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -135,7 +135,8 @@ def configuration() -> str:
     """Every key of the configuration, from the structures that read it."""
     parts = ["## [schema]\n", _keys(Schema, columns(Schema.__doc__))]
     parts += ["## [[schema.fields]]\n", "One table for each column to learn from.\n", _keys(Field, columns(Field.__doc__))]
-    parts += ["## [model]\n", "`kind` names the model (default `fm-mlp`). The other keys depend on it.\n"]
+    default = f"default `{DEFAULT_KIND}`; `{DEFAULT_NETWORK}` if a key of hidden layers is given"
+    parts += ["## [model]\n", f"`kind` names the model ({default}). The other keys depend on it.\n"]
     specs: dict[type, list[str]] = {}
     for kind, model in Model.kinds.items():
         if model.__module__.startswith("pbodl."):

@@ -10,7 +10,7 @@ from pbodl.training.display import console
 
 
 def serve(
-    run: Annotated[str, typer.Argument(help="Run folder of `pbodl train`, or a publisher's model folder (path or s3://...).")],
+    run: Annotated[str, typer.Argument(help="Run folder of a training or live learner, or a model folder (path or s3://...).")],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(**PORTS, help="Port to listen on (0 picks a free one).")] = 8080,
     workers: Annotated[

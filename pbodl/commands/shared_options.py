@@ -15,7 +15,7 @@ from pbodl.training.display import console
 from pbodl.training.presets import PRESETS, named_tables
 
 Paths = Annotated[list[str], typer.Argument(help="Files (CSV, CSV.gz, JSON lines, Parquet), globs, folders or s3:// addresses.")]
-RunFolder = Annotated[Path, typer.Argument(help="Run folder written by `pbodl train --out`.")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder written by `pbodl train` or `pbodl online`.")]
 OutFolder = Annotated[Path, typer.Option(help="Folder to write the results to.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file with the tables [schema], [model] and [training].")]

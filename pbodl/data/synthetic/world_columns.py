@@ -95,7 +95,7 @@ def _column(entity: str, values: ArrayLike) -> WorldColumn:
 
 
 def _place_columns(kind: str, geo: Geography, here: slice, absent: str) -> dict[str, WorldColumn]:
-    """Of a place of the other kind all three are constants, as in Avazu."""
+    """Identifier, domain and category of every site, or of every app; constants for places of the other kind, as in Avazu."""
     columns = {}
     places = np.arange(SITES + APPS)
     for name, numbers in (("id", places), ("domain", geo.domain), ("category", geo.category)):

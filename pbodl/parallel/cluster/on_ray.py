@@ -5,7 +5,7 @@ log. Ray places the actors by the CPUs they request, restarts them when their pr
 They talk over their own sockets (`remote_calls`) and repeat calls that were not answered; (source, sequence) numbers ensure that a
 repeated call takes effect once.
 
-On one machine, everything listens on 127.0.0.1 alone. Start a cluster with `ray start`: docs/lab/scaling.md.
+On one machine, everything listens on 127.0.0.1 alone. Start a cluster with `ray start`: docs/guide/scaling.md.
 """
 
 import contextlib

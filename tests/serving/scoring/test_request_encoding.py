@@ -29,7 +29,7 @@ PLAIN = st.tuples(st.text(), st.text())
 
 
 def features(encoded) -> list[list[tuple]]:
-    """Of every sample: field, key and value of each feature, sorted."""
+    """Field, key and value of each feature of every sample, sorted."""
     filled = np.ones(encoded.keys.shape, bool) if encoded.filled is None else encoded.filled
     return [
         sorted(zip(encoded.fields[on].tolist(), keys[on].tolist(), values[on].tolist(), strict=True))

@@ -44,7 +44,7 @@ def test_every_kind_can_be_asked(kind):
 
 @pytest.mark.parametrize("kind", FACTORIES)
 def test_a_contribution_is_with_less_without(kind):
-    """Of a list's only value, emptying the list leaves exactly that feature out."""
+    """If a list has one value, emptying the list leaves exactly that feature out."""
     model = trained(FACTORIES[kind])
     row = {**ROW, "tags": ["tag3"]}
     one = next(one for one in explained(model, row)["features"] if one["feature"] == "tags=tag3")
