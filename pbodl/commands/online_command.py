@@ -1,7 +1,7 @@
 """`pbodl online`: learn from a live stream."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,12 +37,14 @@ def online(
     preset: Preset = None,
     model: Kind = None,
     changes: Changes = [],  # noqa: B006
-    window: Annotated[str, typer.Option(help="Time that an impression waits for its click.")] = "10m",
-    late: Annotated[str, typer.Option(help="Time after the window in which a late click still counts.")] = "1h",
+    window: Annotated[str | None, typer.Option(help="Time that an impression waits for its click (default: 10m).")] = None,
+    late: Annotated[str | None, typer.Option(help="Time after the window in which a late click counts (default: 1h).")] = None,
     settle: Annotated[
-        str, typer.Option(help="Time to learn non-clicks: in-step with clicks, or at-end of the window.")
-    ] = "in-step",
-    join_capacity: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum number of impressions to remember.")] = 1_000_000,
+        str | None, typer.Option(help="Time to learn non-clicks: in-step with clicks (default), or at-end of the window.")
+    ] = None,
+    join_capacity: Annotated[
+        int | None, typer.Option(min=1, max=MOST, help="Maximum number of impressions to remember (default: 1000000).")
+    ] = None,
     publish: Annotated[str | None, typer.Option(help="Model folder that servers follow.")] = None,
     publish_every: Annotated[float, typer.Option(min=0.0, callback=finite, help="Seconds between publications.")] = 2.0,
     workers: Annotated[int, typer.Option(min=1, max=MOST_WORKERS, help="Number of threads that learn in parallel.")] = 1,
@@ -51,7 +53,9 @@ def online(
     begin: Annotated[str, typer.Option(help="Position in the stream where a new run begins: start, or end.")] = "start",
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop when the stream has no more events.")] = False,
     speed: Annotated[str | None, typer.Option(help="Replay a file at this multiple of real time, such as 60x.")] = None,
-    on_alarm: Annotated[str, typer.Option(help="Action on abnormal data: hold publishing, or also drop what it taught.")] = "hold",
+    on_alarm: Annotated[
+        str | None, typer.Option(help="Action on abnormal data: hold publishing (default), or also drop what it taught.")
+    ] = None,
     release: Annotated[bool, typer.Option("--release", help="Publish again after an alarm.")] = False,
     accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Continue although the source has lost events.")] = False,
     dead_letters: Annotated[str | None, typer.Option(help="Target for bad events: a file, redis://... or kafka://...")] = None,
@@ -61,11 +65,13 @@ def online(
     """Learn from a live stream. Joins impressions with their late clicks, learns each exactly once, and publishes the model."""
     if begin not in ("start", "end"):
         raise InputError(f"--begin is {begin!r}; allowed are 'start' and 'end'")
-    join = StreamOptions(window=window, late=late, capacity=join_capacity, on_alarm=on_alarm, settle=settle)
+    asked = {"window": window, "late": late, "capacity": join_capacity, "on_alarm": on_alarm, "settle": settle}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     options = Options(
         source=source,
         out=out,
-        join=join,
+        join=StreamOptions(**given),
+        given=tuple(given),
         workers=workers,
         merge=merge,
         publish=publish,

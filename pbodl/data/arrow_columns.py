@@ -47,7 +47,7 @@ def from_table(schema: Schema, table: pa.Table, labelled: bool) -> Batch:
     derived = any(field.derive for field in schema.fields)
     times = np.zeros(n)
     if schema.time is not None and (labelled or derived or schema.time in table.column_names):
-        times = parse_times(_column(table, schema.time, "time column"), schema.time, schema.time_format)
+        times = parse_times(_column(table, schema.time, "time column"), schema.time, schema.time_format, schema.time_unit)
     columns = [_read(field, table, times) for field in schema.fields]
     clicks = parse_labels(_column(table, schema.label, "label column"), schema.label) if labelled else None
     weights = np.ones(n, dtype=np.float32)

@@ -18,7 +18,7 @@ from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_text
 from pbodl.data.labels import check_label, check_weight
 from pbodl.data.numbers import bad_number, bucket, check_multiplier, parse_number
 from pbodl.data.schema import Field, Schema, nearest
-from pbodl.data.times import hours_of_day, parse_times
+from pbodl.data.times import UNITS, hours_of_day, in_range, parse_times
 from pbodl.errors import InputError
 
 Row = Mapping[str, Any]
@@ -181,23 +181,23 @@ def _times(schema: Schema, rows: Sequence[Row], labelled: bool) -> NDArray[np.fl
             raise InputError(f"row {number} has no time {schema.time!r}{nearest(schema.time, row)}; its keys: {_keys(row)}")
     values = [row[schema.time] for row in rows]
     if schema.time_format is None and all(type(value) is float or type(value) is int for value in values):
-        times = np.array(values, dtype=np.float64)
-        if np.isfinite(times).all():
+        times = np.array(values, dtype=np.float64) / UNITS[schema.time_unit or "s"]
+        if in_range(times).all():
             return times
     if len(values) == 1 and isinstance(values[0], (str, int)):
-        return np.array([_one_time(values[0], schema.time, schema.time_format)])
-    return _parse(values, schema.time, schema.time_format)
+        return np.array([_one_time(values[0], schema.time, schema.time_format, schema.time_unit)])
+    return _parse(values, schema.time, schema.time_format, schema.time_unit)
 
 
 @functools.lru_cache(maxsize=4096, typed=True)
-def _one_time(value: str | int, column: str, time_format: str | None) -> float:
+def _one_time(value: str | int, column: str, time_format: str | None, unit: str | None) -> float:
     # Samples that come one by one mostly have the time of the one before.
-    return float(_parse([value], column, time_format)[0])
+    return float(_parse([value], column, time_format, unit)[0])
 
 
-def _parse(values: list[Any], column: str, time_format: str | None) -> NDArray[np.float64]:
+def _parse(values: list[Any], column: str, time_format: str | None, unit: str | None) -> NDArray[np.float64]:
     try:
         array = pa.array(values)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise InputError(f"the times in {column!r} are not all of one type: {error}") from error
-    return parse_times(array, column, time_format)
+    return parse_times(array, column, time_format, unit)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.times import check_format
+from pbodl.data.times import check_format, check_unit
 from pbodl.errors import InputError
 
 GROUPS = ("user", "ad", "context")
@@ -92,6 +92,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     weight       the column with the weight of the example
     time_format  None: the time is a number (epoch seconds), an Arrow timestamp, or an ISO 8601 string; or a strptime-like
                  format of `%Y %y %m %d %H %M %S` and literal characters, such as "%y%m%d%H". Times without a zone are UTC.
+    time_unit    unit of times that are numbers: "s" (the default), "ms", "us" or "ns"
 
     >>> schema = Schema(label="click", fields=[Field("user_id", group="user"), Field("ad_id", group="ad")])
     >>> schema.groups, schema.field_index("ad_id")
@@ -103,6 +104,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     time: str | None = None
     weight: str | None = None
     time_format: str | None = None
+    time_unit: str | None = None
 
     def __post_init__(self) -> None:
         fields = tuple(self.fields)
@@ -117,6 +119,10 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
             if self.time is None:
                 raise InputError(f"time_format {self.time_format!r} is given, but no time column; set time='...'")
             check_format(self.time_format)
+        if self.time_unit is not None:
+            check_unit(self.time_unit)
+            if self.time is None or self.time_format is not None:
+                raise InputError(f"time_unit {self.time_unit!r} is for a time column of numbers; give `time`, and no `time_format`")
 
     def _check_names(self, names: list[str]) -> None:
         for name in names:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pbodl.data.schema import Schema
-from pbodl.data.times import is_text, parse_times
+from pbodl.data.times import UNITS, is_text, parse_times
 from pbodl.errors import InputError
 
 Reader = Callable[[pa.Array], pa.Array]
@@ -24,7 +24,8 @@ def text_readers(schema: Schema, labelled: bool) -> dict[str, Reader]:
     readers: dict[str, Reader] = {field.name: numbers for field in schema.fields if field.kind == "number"}
     readers |= {field.name: lists for field in schema.fields if field.kind == "multi"}
     if schema.time is not None and schema.time_format is None:
-        readers[schema.time] = times
+        unit = schema.time_unit
+        readers[schema.time] = lambda texts: times(texts, unit)
     if labelled:
         readers[schema.label] = labels
         if schema.weight is not None:
@@ -62,8 +63,8 @@ def lists(texts: pa.Array) -> pa.Array:
     return pc.split_pattern(_emptied(texts), BETWEEN)
 
 
-def times(texts: pa.Array) -> pa.Array:
-    """Epoch seconds, if any of the texts is a number."""
+def times(texts: pa.Array, unit: str | None = None) -> pa.Array:
+    """Epoch seconds, or times in a unit, if any of the texts is a number."""
     try:
         return pc.cast(texts, pa.float64())
     except pa.ArrowInvalid:
@@ -71,7 +72,7 @@ def times(texts: pa.Array) -> pa.Array:
     if not pc.any(numeric).as_py():
         return texts
     try:
-        moments = pa.array(parse_times(pc.if_else(numeric, "1970-01-01", texts), "", None))
+        moments = pa.array(parse_times(pc.if_else(numeric, "1970-01-01", texts), "", None) * UNITS[unit or "s"])
     except InputError:
         return texts
     return pc.if_else(numeric, pc.cast(_only(numeric, texts), pa.float64()), moments)

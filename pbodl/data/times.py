@@ -1,5 +1,8 @@
 """Times of impressions as float64 seconds since 1970-01-01 UTC, from numbers, timestamps or text.
 
+Numbers are seconds, or have the schema's `time_unit`. A time outside the years 1900 to 2199 is refused: it is in another unit, and
+one such row would expire all that a model with a time to live has learned.
+
 A format such as `%y%m%d%H` is parsed here, a whole column at once. Every directive has a fixed width, so that a number (14102100)
 and its text ("14102100") mean the same, and the result does not depend on the platform's strptime.
 """
@@ -14,6 +17,10 @@ from numpy.typing import NDArray
 from pbodl.errors import InputError
 
 WIDTHS = {"Y": 4, "y": 2, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2}
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # to a second
+UNIT_NAMES = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+EARLIEST, LATEST = -2208988800.0, 7258118400.0  # 1900-01-01, and 2200-01-01, which is too late
+RECENT = 946684800.0  # 2000-01-01: a number that is later than this in another unit is likely in that unit
 RANGES = {"Y": (1, 9999), "y": (0, 99), "m": (1, 12), "d": (1, 31), "H": (0, 23), "M": (0, 59), "S": (0, 60)}
 
 
@@ -93,8 +100,28 @@ def _parse_iso(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     return moments.cast(pa.int64()).to_numpy() / 1e6, np.ones(len(texts), dtype=bool)
 
 
-def parse_times(values: pa.Array, column: str, time_format: str | None) -> NDArray[np.float64]:
-    """Epoch seconds of an Arrow array; InputError names the first row (counted from 0) that has none."""
+def check_unit(unit: str) -> None:
+    """InputError unless the unit is known."""
+    if unit not in UNITS:
+        raise InputError(f"time_unit is {unit!r}; allowed are 's', 'ms', 'us' and 'ns'")
+
+
+def in_range(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which times are in the years that are allowed; NaN is not."""
+    return (seconds >= EARLIEST) & (seconds < LATEST)
+
+
+def likely_unit(number: float) -> str | None:
+    """The unit in which a number that is no time in seconds would be a recent one.
+
+    >>> likely_unit(1731283200500.0), likely_unit(1731283200.5e9), likely_unit(5e9)
+    ('ms', 'ns', None)
+    """
+    return next((unit for unit, scale in UNITS.items() if unit != "s" and RECENT <= number / scale < LATEST), None)
+
+
+def parse_times(values: pa.Array, column: str, time_format: str | None, unit: str | None = None) -> NDArray[np.float64]:
+    """Epoch seconds of an Arrow array whose numbers have a unit; InputError names the first row (counted from 0) that has none."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     kind = values.type
@@ -107,7 +134,7 @@ def parse_times(values: pa.Array, column: str, time_format: str | None) -> NDArr
         good &= parsed
     elif time_format is None and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         seconds = pc.fill_null(pc.cast(values, pa.float64(), safe=False), np.nan).to_numpy()
-        good &= np.isfinite(seconds)
+        seconds = seconds if unit in (None, "s") else seconds / UNITS[unit or "s"]
     elif pa.types.is_null(kind):
         seconds = np.zeros(len(values))
     else:
@@ -115,11 +142,25 @@ def parse_times(values: pa.Array, column: str, time_format: str | None) -> NDArr
             f"time column {column!r} has type {kind}; allowed are epoch seconds, timestamps and text"
             + (f" in the format {time_format!r}" if time_format else " in ISO 8601, or set time_format")
         )
-    if not good.all():
-        row = int(np.argmin(good))
-        wanted = f"text or a whole number in the format {time_format!r}" if time_format else "epoch seconds or ISO 8601"
-        raise InputError(f"row {row}: time column {column!r} holds {values[row].as_py()!r}; it must be {wanted}")
+    fine = good & in_range(seconds)
+    if not fine.all():
+        row = int(np.argmin(fine))
+        second = float(seconds[row]) if good[row] else None
+        raise InputError(f"row {row}: {_fault(values[row].as_py(), second, column, time_format, unit)}")
     return seconds
+
+
+def _fault(value: Any, seconds: float | None, column: str, time_format: str | None, unit: str | None) -> str:
+    """What is wrong with a time."""
+    holds = f"time column {column!r} holds {value!r:.60}"
+    likely = None if seconds is None or time_format else likely_unit(seconds * UNITS[unit or "s"])
+    if likely is not None:
+        return f'{holds}, which looks like {UNIT_NAMES[likely]}; set time_unit = "{likely}" in the schema, or send epoch seconds'
+    if seconds is not None and np.isfinite(seconds):
+        return f"{holds}; it must be in the years 1900 to 2199"
+    if time_format:
+        return f"{holds}; it must be text or a whole number in the format {time_format!r}"
+    return f"{holds}; it must be epoch {UNIT_NAMES.get(unit or 's', 'seconds')} or ISO 8601"
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -15,13 +15,13 @@ from msgspec import Meta
 
 from pbodl.data.numbers import LARGEST
 from pbodl.data.schema import Field, Schema, nearest
+from pbodl.data.times import EARLIEST, LATEST, UNIT_NAMES, UNITS
 from pbodl.serving.scoring.body_scan import Scanner
 from pbodl.serving.scoring.predictor import Scores
 from pbodl.serving.scoring.request_encoding import OWN_GROUP, Encoded, encoder_of
 
 JSON = "application/json"
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
-LATEST = 1e11  # seconds: later times are most likely in another unit
 
 Value = str | int | float | bool | None
 # In JSON Schema, 7.0 is a whole number. Integers and floats are both exact up to here.
@@ -106,6 +106,8 @@ class Wire:
         # Fields of all other groups belong to the context.
         self._context = [field.name for field in given if field.group not in ("user", OWN_GROUP)]
         types = {field.name: _type(field) for field in given}
+        self._time = "" if schema.time is None else f"context.{schema.time}"
+        self._unit = UNIT_NAMES.get(schema.time_unit or "s", "seconds")
         if schema.time is not None:
             self._context.append(schema.time)
             types[schema.time] = _time_type(schema)
@@ -164,6 +166,8 @@ class Wire:
         if unknown is None:
             missing = re.fullmatch(r"Object missing required field `(.*)`", what)
             field = ".".join(filter(None, (place, missing[1] if missing else "")))
+            if field == self._time and "`float`" in what:
+                what += f": a time is in epoch {self._unit}, in the years 1900 to 2199"
             return RequestError(422, "invalid", f"{field or 'the body'}: {what[:1].lower()}{what[1:]}", field or None)
         parts = {"": list(self.request.__struct_fields__), "user": self._user, "context": self._context}
         known = parts.get(place, self._own)
@@ -187,9 +191,11 @@ def _type(field: Field) -> Any:
 
 
 def _time_type(schema: Schema) -> Any:
-    """Seconds since 1970, or a text: ISO 8601, or the schema's own format."""
+    """Seconds since 1970, or another unit, or a text: ISO 8601, or the schema's own format."""
     about = {"format": "date-time"} if schema.time_format is None else {"description": f"a time in the format {schema.time_format}"}
-    return Annotated[float, Meta(ge=-LATEST, le=LATEST)] | Annotated[str, Meta(extra_json_schema=about)] | None
+    scale = UNITS[schema.time_unit or "s"]
+    number = Annotated[float, Meta(ge=EARLIEST * scale, le=(LATEST - 1) * scale)]
+    return number | Annotated[str, Meta(extra_json_schema=about)] | None
 
 
 def _struct(name: str, fields: list[str], types: dict[str, Any]) -> type[msgspec.Struct]:

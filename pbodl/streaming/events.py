@@ -7,37 +7,44 @@ An event is a JSON or msgpack object:
     {"time": 1731283200.0, "click": 1, "ad": "x", "user": 7, ...}                            a row that is joined already
 
 The time has the name that the schema gives it, or `time` if the schema has none. A message may hold one event, an array of events,
-or JSON lines. A compiled scan (`data.scan`) reads plain events. All others become columns, and are read as tables of a file are: a
-dict for each would cost more than learning it.
+or JSON lines; a line of a file, one event or an array. What becomes of an event depends on its own bytes alone, and not on what was
+read together with it: messages and lines are split before they are judged.
+
+A compiled scan (`data.scan`) reads plain events. All others become columns, and are read as tables of a file are: a dict for each
+would cost more than learning it.
 """
 
-import contextlib
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.convert import concat
 from pbodl.data.hashing import field_seed, hash_array
 from pbodl.data.log.jsonl_reader import column_of, plain_column
+from pbodl.data.log.lines import LineBlock
+from pbodl.data.log.row_blocks import RowBlock
 from pbodl.data.log.row_faults import good_rows
+from pbodl.data.sampling import selected
 from pbodl.data.scan.event_columns import CLICK, IMPRESSION, JOINED
 from pbodl.data.schema import Schema, nearest
 from pbodl.data.texts import times as times_of_texts
-from pbodl.data.times import parse_times
+from pbodl.data.times import is_text, parse_times
 from pbodl.errors import InputError
+from pbodl.streaming.event_texts import EventTexts
 from pbodl.streaming.plain_events import PlainScan
 
 KINDS: dict[Any, int] = {"impression": IMPRESSION, "click": CLICK, None: JOINED}
 SHOWN = 2000  # characters of a bad event that are kept
-MODULES = (msgspec.json, msgspec.msgpack)
-UNSOUND = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+Contents = list[bytes] | LineBlock | RowBlock  # messages of a broker, lines of JSON, or rows of a table
 
 
 class BadEvent(NamedTuple):
@@ -56,17 +63,44 @@ class Events:
     times: NDArray[np.float64]  # [n]
     rows: Batch  # `clicks` are the joined rows' labels, 0 for impressions
     bad: list[BadEvent]
-    runs: tuple[int, int, int]  # how many bad ones follow one another: before the first good one, at most, and after the last
+    before: list[int]  # for each bad one, the number of good ones before it
+    raw: Callable[[int], str]  # a good event by its number, for people
 
     def __len__(self) -> int:
         return len(self.kinds)
 
+    @property
+    def runs(self) -> tuple[int, int, int]:
+        """How many bad events follow one another: before the first good one, at most, and after the last."""
+        counts = Counter(self.before)
+        return counts[0], max(counts.values(), default=0), counts[len(self)]
+
+    def and_bad(self, refused: dict[int, str]) -> "Events":
+        """These events, and among the bad some of them as well: reasons by number."""
+        entries = [((place, 0), event) for place, event in zip(self.before, self.bad, strict=True)]
+        entries += [((place, 1), BadEvent(reason, self.raw(place)[:SHOWN])) for place, reason in refused.items()]
+        before, bad = in_order(entries, np.ones(len(self), bool))
+        return replace(self, bad=bad, before=before)
+
+
+def in_order(entries: list[tuple[tuple[int, int], BadEvent]], good: NDArray[np.bool_]) -> tuple[list[int], list[BadEvent]]:
+    """Bad events in their order, each with the number of good ones before it.
+
+    An entry has the key (number, 1) if it is the event of this number itself, and (number, 0) if it stands before that event.
+    """
+    entries = sorted(entries, key=lambda entry: entry[0])
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(good)])
+    return [int(before[place]) for (place, _), _ in entries], [event for _, event in entries]
+
 
 class EventDecoder:
-    """Turns messages into events, for one schema."""
+    """Turns messages, lines and rows into events, for one schema.
 
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
+    capacity  most features that an event may have: as many as the model's table has rows
+    """
+
+    def __init__(self, schema: Schema, capacity: int | None = None) -> None:
+        self.schema, self._capacity = schema, capacity
         self.time = schema.time or "time"
         names = [field.name for field in schema.fields if field.derive is None]
         names += [name for name in (schema.label, schema.weight, self.time) if name is not None]
@@ -81,55 +115,49 @@ class EventDecoder:
             "Event", [(inner, Any, None) for inner in own.values()], rename={inner: name for name, inner in own.items()}, gc=False
         )
         self._getters = {name: operator.attrgetter(inner) for name, inner in own.items()}
-        types = {False: shape, True: list[shape]}  # type: ignore[valid-type]
-        self._json, self._msgpack = ({many: module.Decoder(kind) for many, kind in types.items()} for module in MODULES)
+        self._texts = EventTexts(shape)
         self._plain = PlainScan(schema, self.time)
+        self._is_plain = self._plain.fits and (capacity is None or len(schema.fields) <= capacity)
 
-    def decode(self, contents: list[bytes] | pa.Table) -> Events:
-        """The events of some messages, or of a table of a file."""
+    def decode(self, contents: Contents | pa.Table) -> Events:
+        """The events of messages, of lines, or of rows."""
         if isinstance(contents, pa.Table):
-            columns = self._columns_of(contents)
-            return self._judged(columns, contents.num_rows, [], lambda row: str(contents.slice(row, 1).to_pylist()[0]))
-        if self._plain.fits and contents and (plain := self._plain.scan(contents)) is not None:
-            return Events(*plain, [], (0, 0, 0))
-        events: list[Any] = []
-        bad: list[tuple[int, BadEvent]] = []  # with the number of good ones before it
-        for message in contents:
-            try:
-                events += self._one(message)
-            except UNSOUND:
-                self._piece_by_piece(message, events, bad)
-        columns = {name: list(map(getter, events)) for name, getter in self._getters.items()}
-        return self._judged(columns, len(events), bad, lambda row: msgspec.json.encode(events[row]).decode())
+            table, rows = contents, contents.num_rows
+            contents = RowBlock(rows, table, np.arange(rows), {}, lambda row: str(table.slice(row, 1).to_pylist()[0]))
+        if isinstance(contents, RowBlock):
+            return self._of_rows(contents)
+        if self._is_plain and len(contents) and (plain := self._plain.scan(contents)) is not None:
+            given = contents
+            return Events(*plain, [], [], lambda number: self._closer(given).raw(number))
+        return self._closer(contents)
 
-    def _one(self, message: bytes) -> Iterable[Any]:
-        """The events of a message, if all are sound."""
-        form = _form(message)
-        if form == "lines":
-            return self._json[False].decode_lines(message)
-        decoders = self._json if message[:1] in (b"[", b"{") else self._msgpack
-        decoded = decoders[form == "list"].decode(message)
-        return decoded if isinstance(decoded, list) else [decoded]
+    def _closer(self, contents: list[bytes] | LineBlock) -> Events:
+        """The events of messages or lines of any kind, through Python objects."""
+        found = self._texts.lines(contents) if isinstance(contents, LineBlock) else self._texts.messages(contents)
+        columns = {name: list(map(getter, found.events)) for name, getter in self._getters.items()}
+        bad = [(place, BadEvent(*reason_and_raw)) for place, *reason_and_raw in found.bad]
+        return self._judged(columns, len(found.events), bad, found.raw)
 
-    def _piece_by_piece(self, message: bytes, events: list[Any], bad: list[tuple[int, BadEvent]]) -> None:
-        """The sound events of a message that is not sound as a whole. MODIFIES: events, bad."""
-        form, pieces = _form(message), cast(Sequence[bytes], [message])
-        if form == "lines":
-            pieces = [line for line in message.splitlines() if line.strip()]
-        elif form == "list":
-            with contextlib.suppress(*UNSOUND):
-                pieces = MODULES[message[:1] != b"["].decode(message, type=list[msgspec.Raw])
-        for piece in pieces:
-            try:
-                events += self._one(bytes(piece))
-            except UNSOUND as error:
-                bad.append((len(events), BadEvent(f"it is not a JSON or msgpack object: {error}", _shown(bytes(piece)))))
+    def _of_rows(self, block: RowBlock) -> Events:
+        numbers = np.searchsorted(block.places, list(block.faults)).tolist()
+        bad = [
+            (number, BadEvent(fault, block.raw(place)[:SHOWN]))
+            for number, (place, fault) in zip(numbers, block.faults.items(), strict=True)
+        ]
+        return self._judged(self._columns_of(block.table), block.table.num_rows, bad, lambda row: block.raw(int(block.places[row])))
 
     def _columns_of(self, table: pa.Table) -> dict[str, Any]:
-        nothing = pa.nulls(table.num_rows)
-        return {name: table.column(name).combine_chunks() if name in table.column_names else nothing for name in self.names}
+        columns: dict[str, Any] = {}
+        for name in self.names:
+            column = table.column(name).combine_chunks() if name in table.column_names else pa.nulls(table.num_rows)
+            if name in ("event", "id", self.time) and is_text(column.type):
+                texts = pc.cast(column, pa.large_string())
+                column = pc.if_else(pc.equal(texts, ""), pa.nulls(len(texts), texts.type), texts)
+            columns[name] = column
+        return columns
 
     def _judged(self, columns: dict[str, Any], n: int, bad: list[tuple[int, BadEvent]], raw: Callable[[int], str]) -> Events:
+        """The good events, and all bad ones: those of `bad`, each with the number of events before it, and those found here."""
         faults: dict[int, str] = {}
         kinds = self._kinds(columns["event"], faults)
         arrays = {name: self._array(name, column, faults) for name, column in columns.items() if name != "event"}
@@ -141,23 +169,55 @@ class EventDecoder:
         ids = hash_array(arrays["id"], field_seed("id"))
         if arrays["id"].null_count:
             ids[arrays["id"].is_null().to_numpy(zero_copy_only=False)] = 0
-        marked = [(int(good[:place].sum()), event) for place, event in bad]
-        marked += [(int(good[:place].sum()), BadEvent(fault, raw(place)[:SHOWN])) for place, fault in sorted(faults.items())]
-        marked.sort(key=lambda entry: entry[0])
-        return Events(kinds[good], ids[good], times[good], rows, [event for _, event in marked], _runs(marked, int(good.sum())))
+        if faults and n > 1 and any(_is_mixed(column) for column in columns.values()):
+            # The other events have made texts of its values: say what is wrong with it alone.
+            faults = {place: self._alone(columns, place) or fault for place, fault in faults.items()}
+        entries = [((place, 0), event) for place, event in bad]
+        entries += [((place, 1), BadEvent(fault, raw(place)[:SHOWN])) for place, fault in faults.items()]
+        before, all_bad = in_order(entries, good)
+        numbers = np.flatnonzero(good)
+        return Events(kinds[good], ids[good], times[good], rows, all_bad, before, lambda number: raw(int(numbers[number])))
+
+    def _alone(self, columns: dict[str, Any], place: int) -> str:
+        """What is wrong with one event."""
+        bad = self._judged({name: [column[place]] for name, column in columns.items()}, 1, [], str).bad
+        return bad[0].reason if bad else ""
 
     def _rows(self, table: pa.Table, numbers: NDArray[np.int64], faults: dict[int, str], good: NDArray[np.bool_]) -> Batch:
         """The rows of the good events; row i of the table is event numbers[i]. MODIFIES: faults, good."""
         good[list(faults)] = False
         if faults:
             table, numbers = table.take(np.flatnonzero(good[numbers])), numbers[good[numbers]]
-        try:
-            rows, _, found = good_rows(self.schema, table, True)
-        except InputError as error:
-            raise InputError(f"the events of the stream do not fit the schema: {error}") from error
+        rows, found = self._batch(table)
         faults |= {int(numbers[row]): fault for row, fault in found.items()}
         good[list(faults)] = False
+        lengths = np.diff(rows.indptr)
+        if self._capacity is not None and (lengths > self._capacity).any():
+            numbers, fits = numbers[good[numbers]], lengths <= self._capacity
+            faults |= {
+                int(numbers[row]): f"it has {lengths[row]} features, more than the model's capacity of {self._capacity}"
+                for row in np.flatnonzero(~fits).tolist()
+            }
+            rows = selected(rows, fits)
+            good[list(faults)] = False
         return rows
+
+    def _batch(self, table: pa.Table) -> tuple[Batch, dict[int, str]]:
+        """The batch of the rows that can be learned, and the faults of the others.
+
+        A type that a column cannot have is the fault of all rows that have it; halving finds them.
+        """
+        if not table.num_rows:
+            table = pa.table({name: pa.array([], pa.string()) for name in table.column_names})
+        try:
+            rows, _, found = good_rows(self.schema, table, True)
+            return rows, found
+        except InputError as error:
+            if table.num_rows == 1:
+                return self._batch(table[:0])[0], {0: str(error).removeprefix("row 0: ")}
+        half = table.num_rows // 2
+        (first, faults), (second, more) = self._batch(table[:half]), self._batch(table[half:])
+        return concat([first, second]), faults | {half + row: fault for row, fault in more.items()}
 
     def _kinds(self, column: Any, faults: dict[int, str]) -> NDArray[np.int8]:
         values = column.to_pylist() if isinstance(column, pa.Array) else column
@@ -188,10 +248,12 @@ class EventDecoder:
 
     def _times(self, column: pa.Array, faults: dict[int, str], first: int = 0) -> NDArray[np.float64]:
         """The times of the events from number `first` on; where the parser finds a fault, halving finds all. MODIFIES: faults."""
-        as_text = pa.types.is_string(column.type) and self.schema.time_format is None
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.string())  # so that each is told
+        as_text = is_text(column.type) and self.schema.time_format is None
         try:
-            typed_times = times_of_texts(column.cast(pa.large_string())) if as_text else column
-            return parse_times(typed_times, self.time, self.schema.time_format)
+            typed_times = times_of_texts(column.cast(pa.large_string()), self.schema.time_unit) if as_text else column
+            return parse_times(typed_times, self.time, self.schema.time_format, self.schema.time_unit)
         except InputError as error:
             if len(column) <= 1:
                 faults.setdefault(first, str(error).removeprefix("row 0: "))
@@ -213,19 +275,6 @@ class EventDecoder:
         return table if not (kinds == CLICK).any() else table.take(np.flatnonzero(kinds != CLICK))
 
 
-def _form(message: bytes) -> str:
-    """Whether a message holds a "list" of events, JSON "lines", or "one" event."""
-    head = message[0] if message else 0
-    if head == ord("[") or 0x90 <= head <= 0x9F or head in (0xDC, 0xDD):
-        return "list"
-    return "lines" if head == ord("{") and b"\n" in message else "one"
-
-
-def _runs(marked: list[tuple[int, BadEvent]], good: int) -> tuple[int, int, int]:
-    """How many bad events follow one another, from the number of good ones before each."""
-    counts = Counter(place for place, _ in marked)
-    return counts[0], max(counts.values(), default=0), counts[good]
-
-
-def _shown(message: bytes) -> str:
-    return message[:SHOWN].decode("utf-8", "backslashreplace")
+def _is_mixed(column: Any) -> bool:
+    """Whether a column of Python values has more than one type."""
+    return isinstance(column, list) and len(set(map(type, column)) - {type(None)}) > 1

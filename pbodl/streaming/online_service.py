@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +54,7 @@ class Options(NamedTuple):
     release: bool = False
     dead_letters: str | None = None
     metrics_port: int | None = None
+    given: tuple[str, ...] = StreamOptions._fields  # those options of `join` that were given: a run that continues must have them
 
 
 class ServiceStep(NamedTuple):
@@ -62,6 +62,7 @@ class ServiceStep(NamedTuple):
 
     events: Events
     position: StreamPosition
+    gaps: int  # accepted before it
 
 
 def online(config: Config, options: Options) -> dict[str, Any]:
@@ -130,11 +131,7 @@ def _session(
 def _begun(config: Config, options: Options, broker: Broker) -> StreamLearner:
     """The run of the folder, or a new one, which is saved at once so that its first position is fixed."""
     if snapshots(options.out):
-        learner = StreamLearner.resume(config, options.out)
-        if options.accept_gap:
-            return learner
-        broker.ask(lambda: broker.source.check(learner.position))
-        return learner
+        return StreamLearner.resume(config, options.out, options.join, options.given)
     first = None
     if options.burn_in:
         with open_log(list(options.burn_in), config.schema) as reader:
@@ -183,8 +180,9 @@ class OnlineService:
         try:
             for step in steps.polled(WAIT):
                 if step is not None:
-                    self.letters.write(step.events.bad)
-                    self.learner.take(*step)
+                    events = self.learner.screened(step.events, options.accept_gap)
+                    self.letters.write(events.bad)
+                    self.learner.take(events, step.position, step.gaps)
                 self.tend(steps.waiting)
                 if stop:
                     return
@@ -194,18 +192,20 @@ class OnlineService:
 
     def _steps(self, options: Options) -> Generator[ServiceStep | None, None, None]:
         """Decoded packs of the source; None while there are no events. Runs in the background."""
-        position, decoder = self.learner.position, EventDecoder(self.learner.config.schema)
+        position, decoder = self.learner.position, EventDecoder(self.learner.config.schema, self.learner.model.spec.capacity)
         pace = Pace(options.speed) if options.speed is not None else None
         while True:
             pack = self.source.read(position, WAIT)
+            if pack.gap is not None and not options.accept_gap:
+                raise InputError(f"{self.source.name} has lost events: {pack.gap}. Continue behind the gap with --accept-gap")
+            if pack.gap is not None:
+                logger.warning("%s has lost events: %s", self.source.name, pack.gap)
             position = pack.position
             if pack:
                 events = decoder.decode(pack.contents)
-                if pack.bad:
-                    events = replace(events, bad=[*events.bad, *pack.bad])
                 if pace is not None:
                     yield from pace.until(events)
-                yield ServiceStep(events, position)
+                yield ServiceStep(events, position, int(pack.gap is not None))
             elif options.until_end and self.source.ended(position):
                 return
             else:

@@ -1,4 +1,4 @@
-"""The compiled scan of messages of a plain schema; None where `events` must look closer."""
+"""The compiled scan of messages and lines of a plain schema; None where `events` must look closer."""
 
 from itertools import accumulate
 
@@ -7,16 +7,17 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.hashing import field_seed, hash_integers, hash_value, wrapping
+from pbodl.data.log.lines import LineBlock
 from pbodl.data.scan.event_columns import CLICK, EventColumns
-from pbodl.data.scan.object_walk import NO_ROOM, names_of, scan_messages
+from pbodl.data.scan.object_walk import NO_ROOM, names_of, scan_lines, scan_messages
 from pbodl.data.schema import Schema
-from pbodl.data.times import hours_of_day
+from pbodl.data.times import UNITS, hours_of_day, in_range
 
 BYTES = 100  # of an event: a first guess at how many there are
 
 
 class PlainScan:
-    """Reads messages of events whose fields are all categories of one value."""
+    """Reads events whose fields are all categories of one value."""
 
     def __init__(self, schema: Schema, time: str) -> None:
         read = [field.name for field in schema.fields if field.derive is None]
@@ -27,16 +28,18 @@ class PlainScan:
             and schema.time_format is None
             and not set(special) & set(read)
         )
-        self._schema = schema
+        self._schema, self._scale = schema, UNITS[schema.time_unit or "s"]
         self._columns = [read.index(field.name) if field.derive is None else -1 for field in schema.fields]
         self._json, self._msgpack = (names_of([*special, *read], is_json) for is_json in (True, False))
         self._kind_keys = np.array([hash_value("event", kind) for kind in ("impression", "click")], np.uint64)
         self._width = len(read)
 
-    def scan(self, messages: list[bytes]) -> tuple[NDArray, NDArray, NDArray, Batch] | None:
-        """Kinds, ids, times and rows, as `events.Events` has them; None if this is not a plain case."""
-        content = b"".join(messages)
-        data, ends = np.frombuffer(content, np.uint8), np.array(list(accumulate(map(len, messages))), np.int64)
+    def scan(self, contents: list[bytes] | LineBlock) -> tuple[NDArray, NDArray, NDArray, Batch] | None:
+        """Kinds, ids, times and rows of messages or lines, as `events.Events` has them; None if this is not a plain case."""
+        by_line = isinstance(contents, LineBlock)
+        content = contents.data if isinstance(contents, LineBlock) else b"".join(contents)
+        ends = contents.ends[1:] if isinstance(contents, LineBlock) else np.array(list(accumulate(map(len, contents))), np.int64)
+        data = np.frombuffer(content, np.uint8)
         room, n = len(content) // BYTES + 16, NO_ROOM
         while n == NO_ROOM:
             keys = np.empty((room, self._width), np.uint64)
@@ -44,14 +47,21 @@ class PlainScan:
                 np.empty(room, np.int8), np.empty(room, np.uint64), np.empty(room), np.empty((room, 2), np.int64),
                 np.empty(room, np.float32), self._kind_keys,
             )  # fmt: skip
+            digits = np.zeros(32, np.uint8)
             with wrapping():
-                n = scan_messages(data, ends, self._json, self._msgpack, keys, found, np.zeros(32, np.uint8))
+                if by_line:
+                    n = scan_lines(data, ends, self._json, keys, found, digits)
+                else:
+                    n = scan_messages(data, ends, self._json, self._msgpack, keys, found, digits)
             room *= 4
         if n < 0:
             return None
         kinds, times = found.kinds[:n], found.times[:n]
         for event in np.flatnonzero(found.spans[:n, 0] >= 0).tolist():
             times[event] = float(content[slice(*found.spans[event].tolist())])
+        times = times / self._scale
+        if not in_range(times).all():
+            return None
         shown = np.flatnonzero(kinds != CLICK)
         return kinds, found.ids[:n], times, self._rows(keys[shown], found.labels[shown], times[shown])
 

@@ -5,11 +5,16 @@ counters. The join's output depends only on the order of events, and learning on
 and continues from its newest snapshot ends with the same bits as one that never stopped.
 """
 
+import logging
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.sampling import check_rate, selected
@@ -20,6 +25,8 @@ from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.snapshot import load_snapshot, save
 from pbodl.streaming.events import CLICK, Events
 from pbodl.streaming.join.click_join import Join, Joined
+from pbodl.streaming.join.join_rules import BELIEVED
+from pbodl.streaming.same_run import check_same
 from pbodl.streaming.sources.event_source import StreamPosition
 from pbodl.streaming.take_back import TakeBack
 from pbodl.streaming.watchdog import Watchdog
@@ -27,6 +34,7 @@ from pbodl.training.config import Config
 from pbodl.training.run import learn_rows, new_model
 from pbodl.training.tracker import Tracker
 
+logger = logging.getLogger(__name__)
 MOST_BAD = 1000  # bad events in a row that stop the learner
 
 
@@ -68,6 +76,7 @@ class StreamLearner:
         self.events = self.bad = self._bad_in_a_row = 0
         self.whole = True  # false in the middle of a pack, where there is no position to save
         self.dropped = 0  # rows of abnormal stretches that were taken back
+        self.gaps = 0  # in the stream, that were accepted
         self.history = StreamHistory()
 
     @classmethod
@@ -85,38 +94,74 @@ class StreamLearner:
         return cls(config, folder, model, options, position)
 
     @classmethod
-    def resume(cls, config: Config, folder: str | Path) -> "StreamLearner":
-        """Continue the run of a folder from its newest sound snapshot."""
+    def resume(
+        cls, config: Config, folder: str | Path, options: StreamOptions | None = None, given: Iterable[str] = StreamOptions._fields
+    ) -> "StreamLearner":
+        """Continue the run of a folder from its newest sound snapshot; the `given` ones of the options must be those of the run."""
         snapshot = load_snapshot(folder)
         facts = snapshot.facts.get("online")
         if facts is None:
             raise InputError(f"{folder} holds a model that `pbodl online` did not write; choose another --out")
-        if (snapshot.model.schema, snapshot.model.kind) != (config.schema, config.kind):
-            raise InputError(f"{folder} was started with another schema or model; use the configuration it was started with")
-        learner = cls(config, folder, snapshot.model, StreamOptions(**facts["options"]), StreamPosition.of(facts["position"]))
+        saved = StreamOptions(**facts["options"])
+        asked, given = (saved, ()) if options is None else (options, tuple(given))
+        check_same(folder, config, snapshot.model, asked._asdict(), saved._asdict(), given)
+        period = config.training.period(config.schema)
+        if facts.get("period", list(period)) != list(period):
+            raise InputError(f"{folder} was started with another `training.every`; continue it with the one it was started with")
+        saved = saved._replace(capacity=asked.capacity if "capacity" in given else saved.capacity)
+        learner = cls(config, folder, snapshot.model, saved, StreamPosition.of(facts["position"]))
         learner.tracker.load_state(snapshot.facts["tracker"], snapshot.parts["metrics"])
         learner.join.load_state(snapshot.parts["join"])
         learner.watchdog.load_state(facts["watchdog"], snapshot.parts["watchdog"])
         learner.events, learner.bad, learner._bad_in_a_row, learner.dropped = facts["counts"]
+        learner.gaps = facts.get("gaps", 0)
         if learner._take_back is not None:
             learner._take_back.load_state(snapshot.parts["stretch"])
         learner.history = StreamHistory(**facts["history"])
         return learner
 
-    def take(self, events: Events, position: StreamPosition) -> Joined:
-        """Learn from a pack of events; `position` is the run's position after it."""
+    def screened(self, events: Events, accept_leap: bool = False) -> Events:
+        """The events, with those among the bad that are too far ahead of the stream.
+
+        Ten in a row are an InputError, before anything is learned from them; or, if accepted, a gap: the stream has paused.
+        """
+        new = np.flatnonzero(self._is_new(events))
+        strays, leap = self.join.strays(events.times[new])
+        if leap >= 0:
+            ahead = f"from {_moment(self.join.watermark)} to {_moment(float(events.times[new][leap]))}"
+            if not accept_leap:
+                raise InputError(
+                    f"{BELIEVED} events in a row are more than a day ahead of the stream: it leaps {ahead}. Correct the clock of "
+                    "the producer; if the stream has really paused for that long, continue with --accept-gap"
+                )
+            logger.warning("the stream leaps %s", ahead)
+            self.gaps += 1
+        if not len(strays):
+            return events
+        reason = "its time {} is more than a day ahead of the stream, which is at {}"
+        at = self.join.watermark if self.join.watermark == self.join.watermark else float(events.times[new][0])
+        return events.and_bad({n: reason.format(_moment(float(events.times[n])), _moment(at)) for n in new[strays].tolist()})
+
+    def take(self, events: Events, position: StreamPosition, gaps: int = 0) -> Joined:
+        """Learn from a pack of events; `position` is the run's position after it, `gaps` how many were accepted before it."""
         self.whole = False
-        self.events += len(events)
+        self.gaps += gaps
+        strays = self.join.stray_count
         self.bad += len(events.bad)
         joined = self.join.add(self._new(events))
+        self.events += len(events) - (self.join.stray_count - strays)
         self._learn(joined)
         self.position, self.whole = position, True
         self._count_bad(events)
         return joined
 
+    def _is_new(self, events: Events) -> NDArray[np.bool_]:
+        """Which events the history did not contain."""
+        return np.ones(len(events), bool) if self.history.until is None else events.times > self.history.until
+
     def _new(self, events: Events) -> Events:
         """The events that the history did not contain."""
-        if self.history.until is None or (new := events.times > self.history.until).all():
+        if (new := self._is_new(events)).all():
             return events
         rows = selected(events.rows, new[events.kinds != CLICK])
         return replace(events, kinds=events.kinds[new], ids=events.ids[new], times=events.times[new], rows=rows)
@@ -186,6 +231,8 @@ class StreamLearner:
             "watchdog": watchdog,
             "counts": [self.events, self.bad, self._bad_in_a_row, self.dropped],
             "history": self.history._asdict(),
+            "gaps": self.gaps,
+            "period": list(self.config.training.period(self.config.schema)),
         }
         parts = {"metrics": arrays, "join": self.join.state(), "watchdog": watched}
         if self._take_back is not None:
@@ -198,6 +245,7 @@ class StreamLearner:
         return {
             "events": self.events,
             "bad": self.bad,
+            "gaps": self.gaps,
             **self.join.metrics(),
             **self.model.metrics(),
             "watermark": self.join.watermark if self.join.watermark == self.join.watermark else None,
@@ -215,3 +263,7 @@ def _seconds(text: str, option: str) -> float:
     if span.in_rows:
         raise InputError(f"{option} is {text!r}; it must be a span of time, such as 10m")
     return span.amount
+
+
+def _moment(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")

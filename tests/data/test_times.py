@@ -2,14 +2,20 @@
 
 import datetime
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbodl.data.times import hours_of_day, parse_times
+from pbodl.data.convert import from_data
+from pbodl.data.log.row_faults import good_rows
+from pbodl.data.schema import Field, Schema
+from pbodl.data.texts import typed
+from pbodl.data.times import UNITS, hours_of_day, parse_times
 from pbodl.errors import InputError
+from pbodl.streaming.events import EventDecoder
 
 UTC = datetime.UTC
 MOMENTS = st.datetimes(datetime.datetime(1969, 1, 1), datetime.datetime(2068, 12, 31)).map(
@@ -108,3 +114,59 @@ def test_hours_of_day():
         0,
         23,
     ]
+
+
+SECONDS = st.floats(-2e9, 7.2e9, allow_nan=False).map(lambda seconds: round(seconds, 3))
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=4), st.sampled_from(["s", "ms", "us", "ns"]))
+def test_numbers_in_another_unit(seconds: list[float], unit: str) -> None:
+    numbers = [second * UNITS[unit] for second in seconds]
+    schema = Schema(label="click", time="t", time_unit=unit, fields=[Field("hour", derive="hour_of_day")])
+    rows = [{"click": 0, "t": number} for number in numbers]
+    texts = typed(schema, pa.table({"click": [0] * len(rows), "t": [repr(number) for number in numbers]}), True)
+    for data in (rows, pa.Table.from_pylist(rows), texts):
+        comp = from_data(schema, data, labelled=True)
+        np.testing.assert_allclose(comp.times, seconds, rtol=0, atol=2e-6)
+    for row, second in zip(rows, seconds, strict=True):
+        np.testing.assert_allclose(from_data(schema, row, labelled=True).times, [second], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("time", "words"),
+    [
+        (1731283200500, 'looks like milliseconds; set time_unit = "ms"'),
+        (1731283200.5e6, 'looks like microseconds; set time_unit = "us"'),
+        (1731283200500000000, 'looks like nanoseconds; set time_unit = "ns"'),
+        ("1731283200500", "looks like milliseconds"),
+        ("2200-01-01", "it must be in the years 1900 to 2199"),
+        ("1899-12-31", "it must be in the years 1900 to 2199"),
+        (7258118400.0, "it must be in the years 1900 to 2199"),
+        (-3e9, "it must be in the years 1900 to 2199"),
+        (1e300, "it must be in the years 1900 to 2199"),
+    ],
+)
+def test_times_in_another_unit_or_far_away_are_refused_wherever_they_come_in(time: float | str, words: str) -> None:
+    schema = Schema(label="click", time="t", fields=[Field("ad")])
+    row = {"click": 0, "t": time, "ad": "a"}
+    shapes = [row, [row, row], pa.Table.from_pylist([row])]
+    if isinstance(time, str):
+        shapes[0:2] = [] if time.isdigit() else shapes[0:2]
+        shapes[-1] = typed(schema, shapes[-1], True)
+    for data in shapes:
+        with pytest.raises(InputError) as error:
+            from_data(schema, data, labelled=True)
+        assert words in str(error.value)
+    events = EventDecoder(schema).decode([msgspec.json.encode({"event": "impression", "id": 1, "t": time, "ad": "a"})])
+    assert not len(events) and words in events.bad[0].reason
+    other: float | str = "2020-01-01" if isinstance(time, str) else type(time)(5)
+    good, _, faults = good_rows(schema, pa.Table.from_pylist([row, {**row, "t": other}]), True)
+    assert len(good) == 1 and words in faults[0]
+
+
+def test_a_unit_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(InputError, match="allowed are 's', 'ms', 'us' and 'ns'"):
+        Schema(label="click", time="t", time_unit="minutes", fields=[Field("ad")])
+    for other in ({"time_format": "%Y%m%d"}, {"time": None}):
+        with pytest.raises(InputError, match="is for a time column of numbers"):
+            Schema(**({"label": "click", "time": "t", "time_unit": "ms", "fields": [Field("ad")]} | other))

@@ -48,6 +48,7 @@ def assert_error(response, status, code, field=None, *words):
         ({"user": {"tags": "tag1"}}, "user.tags", "expected `array | null`"),
         ({"user": {"age": 1e300}}, "user.age", "<="),
         ({"context": {"time": 1e15}}, "context.time", "<="),
+        ({"context": {"time": 1731283200500}}, "context.time", "a time is in epoch seconds, in the years 1900 to 2199"),
         ({"explore": "greedy"}, "explore", "greedy"),
         ({"seed": -1}, "seed", ">= 0"),
         ({"seed": 1.5}, "seed", "multiple of 1"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pbodl.data.convert import from_data
+from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.snapshot import rollback
@@ -103,8 +104,49 @@ def test_too_many_bad_events_in_a_row_are_an_error_and_others_are_not(tmp_path: 
 def test_other_settings_than_the_runs_are_refused(tmp_path: Path) -> None:
     learner(tmp_path).save()
     other = config()._replace(kind="sparse-mlp")
-    with pytest.raises(InputError, match="another schema or model"):
+    with pytest.raises(InputError, match=r"model.kind is 'sparse-mlp', and was 'fm-mlp'"):
         StreamLearner.resume(other, tmp_path)
+    with pytest.raises(InputError, match="another schema"):
+        StreamLearner.resume(config()._replace(schema=Schema(label="click", fields=[Field("ad")])), tmp_path)
+    with pytest.raises(InputError, match=r"another `training.every`"):
+        StreamLearner.resume(config(every="1h"), tmp_path)
+    with pytest.raises(InputError, match=r"model.dim is 8, and was 4"):
+        StreamLearner.resume(config()._replace(model={"dim": 8, "hidden": [8]}), tmp_path)
+    with pytest.raises(InputError, match=r"training.half_life is '7d', and was None"):
+        StreamLearner.resume(config(half_life="7d"), tmp_path)
+    for change, words in (
+        ({"window": "10m"}, "--window is '10m', and was '5m'"),
+        ({"late": "1h"}, "--late is '1h'"),
+        ({"settle": "at-end"}, "--settle is 'at-end', and was 'in-step'"),
+        ({"on_alarm": "drop"}, "--on-alarm is 'drop'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            StreamLearner.resume(config(), tmp_path, JOIN._replace(**change))
+    # What was not given, what is the same in other words, and what is safe.
+    assert StreamLearner.resume(config(), tmp_path, StreamOptions(), ()).options == JOIN
+    assert StreamLearner.resume(config(snapshot_every=5.0), tmp_path, JOIN._replace(window="300s")).options == JOIN
+    assert StreamLearner.resume(config(), tmp_path, JOIN._replace(capacity=9000)).options.capacity == 9000
+
+
+def test_events_far_ahead_are_bad_and_ten_in_a_row_stop_the_learner(tmp_path: Path) -> None:
+    own = StreamLearner.start(config(), tmp_path, StreamOptions(), StreamPosition())
+    near = [impression(f"n{n}", 1000.0 + n) for n in range(5)]
+    far = [impression(f"f{n}", 1000.0 + 1e8 + n) for n in range(10)]
+    events = own.screened(decoded([near[0], far[0], near[1], *far[1:4]]))
+    assert "its time 1973-03-03T10:03:20+00:00 is more than a day ahead of the stream" in events.bad[0].reason
+    assert [f"f{n}" in bad.raw for n, bad in enumerate(events.bad)] == [True] * 4
+    assert events.before == [1, 3, 4, 5]
+    own.take(events, StreamPosition())
+    assert (own.events, own.bad, own.join.stray_count) == (2, 4, 4)
+    more = decoded(far[4:])
+    assert len(own.screened(more).bad) == 6  # nine in a row: the tenth would move the clock by three years
+    with pytest.raises(InputError, match="10 events in a row are more than a day ahead of the stream"):
+        own.screened(decoded([*far[4:], far[0]]))
+    assert own.whole and own.join.watermark == 1001.0
+    own.take(own.screened(decoded([*far[4:], far[0]]), True), StreamPosition())
+    assert own.gaps == 1 and own.join.watermark > 1e8 and own.metrics()["gaps"] == 1
+    own.save()
+    assert StreamLearner.resume(config(), tmp_path).gaps == 1
     with pytest.raises(InputError, match="only the deep probit models"):
         StreamLearner.start(config()._replace(kind="ftrl", model={}), tmp_path, JOIN, StreamPosition())
     with pytest.raises(InputError, match="auto"):

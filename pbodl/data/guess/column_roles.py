@@ -69,7 +69,7 @@ def time_format_of(column: ColumnStats, warnings: list[str]) -> tuple[str | None
         if EARLIEST <= seconds.min() <= seconds.max() <= LATEST:
             return (time_format,)
     if named and 1e3 * EARLIEST <= column.low <= column.high <= 1e3 * LATEST:
-        warnings.append(f"column {column.name!r} looks like a time in milliseconds; times are read in seconds")
+        warnings.append(f'column {column.name!r} looks like a time in milliseconds; to use it, set time, and time_unit = "ms"')
     return None
 
 

@@ -25,26 +25,30 @@ class CsvFile(LineFile):
 
     def _read_columns(self) -> list[str]:
         block = self._lines.take(1)
-        name = self.source.name
         if block is None:
-            raise InputError(f"{name} is empty; a CSV file starts with a line of column names")
-        try:
-            text = block.line(0).decode("utf-8-sig").rstrip("\r\n")
-            columns = next(csv.reader([text]), [])
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"the first line of {name} is not UTF-8 text that names the columns: {error}") from error
-        for strange, what in (("\t", "tabs"), (";", "semicolons")):
-            if len(columns) == 1 and strange in text:
-                raise InputError(f"the columns of {name} are separated by {what}; they must be by commas")
-        if not columns:
-            raise InputError(f"the first line of {name} is blank; it must name the columns")
-        return columns
+            raise InputError(f"{self.source.name} is empty; a CSV file starts with a line of column names")
+        return header_columns(self.source.name, block.line(0))
 
     def blocks(self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None) -> Iterator[RowBlock]:
         """The rows from `start` on, `size` lines to a block."""
         parser = Parser(self.source.name, self.columns, columns)
         for lines in self._line_blocks(size, start):
             yield parser.block(lines)
+
+
+def header_columns(name: str, line: bytes) -> list[str]:
+    """The columns that the first line of the file `name` names."""
+    try:
+        text = line.decode("utf-8-sig").rstrip("\r\n")
+        columns = next(csv.reader([text]), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"the first line of {name} is not UTF-8 text that names the columns: {error}") from error
+    for strange, what in (("\t", "tabs"), (";", "semicolons")):
+        if len(columns) == 1 and strange in text:
+            raise InputError(f"the columns of {name} are separated by {what}; they must be by commas")
+    if not columns:
+        raise InputError(f"the first line of {name} is blank; it must name the columns")
+    return columns
 
 
 class Parser:

@@ -1,6 +1,7 @@
 """Files with one JSON object to a line. A name that an object lacks is missing there, as null is."""
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -92,7 +93,12 @@ def plain_column(values: Sequence[Any], listed: bool) -> pa.Array | None:
     except (pa.ArrowException, OverflowError, TypeError):
         return None
     inner = array.type.value_type if listed and pa.types.is_list(array.type) else array.type
-    return array if (inner is not array.type) == listed and not pa.types.is_nested(inner) else None
+    if (inner is not array.type) != listed or pa.types.is_nested(inner) or pa.types.is_binary(inner):
+        return None
+    items = chain.from_iterable(value for value in values if value is not None) if listed else values
+    if pa.types.is_floating(inner) and bool in set(map(type, items)):
+        return None  # beside fractions, Arrow takes true for 1
+    return array
 
 
 def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed: bool) -> pa.Array:

@@ -78,7 +78,7 @@ def _checks(schema: Schema, labelled: bool) -> list[tuple[str, Check]]:
     if labelled:
         checks.append((label, lambda values: parse_labels(values, label)))
     if time is not None:
-        checks.append((time, lambda values: parse_times(values, time, schema.time_format)))
+        checks.append((time, lambda values: parse_times(values, time, schema.time_format, schema.time_unit)))
     if labelled and weight is not None:
         checks.append((weight, lambda values: parse_weights(values, weight)))
     numbers = [field for field in schema.fields if field.kind == "number"]

@@ -205,11 +205,20 @@ def scan_body(data, names, listed, keys, digits, is_json):
     return (n, begin, stop) if left == 0 else (ELSEWHERE, 0, 0)
 
 
+@inlined
+def has_line_end(data, start, end):
+    """Whether there is a line feed in data[start:end]."""
+    found = False
+    for i in range(start, end):
+        found |= data[i] == 10
+    return found
+
+
 @jit
 def scan_messages(data, ends, json_names, msgpack_names, keys, events, digits):
     """The number of events in all messages (or ELSEWHERE, NO_ROOM). MODIFIES: keys, events; digits is scratch.
 
-    A message holds one event, a list of events, or in JSON one event after the other.
+    A message holds one event, a list of events, or in JSON one event to a line.
     """
     n = offset = 0
     for end in ends:
@@ -224,16 +233,49 @@ def scan_messages(data, ends, json_names, msgpack_names, keys, events, digits):
                 return n
             offset = skip_blanks(data, offset, end) if is_json else offset
         else:
+            first = offset
             while True:
                 if n == len(keys):
                     return NO_ROOM
+                start = offset
                 offset = object_at(data, offset, end, names, keys, n, events, digits, is_json)
                 if offset < 0:
                     return ELSEWHERE
                 n += 1
+                behind = offset
                 offset = skip_blanks(data, offset, end) if is_json else offset
-                if offset == end or not is_json:
+                if not is_json or (offset == end and start == first):
+                    break
+                # One of several: it must stand on its line alone.
+                if has_line_end(data, start, behind) or not (offset == end or has_line_end(data, behind, offset)):
+                    return ELSEWHERE
+                if offset == end:
                     break
         if offset != end:
             return ELSEWHERE
+    return n
+
+
+@jit
+def scan_lines(data, ends, names, keys, events, digits):
+    """The number of events in lines of JSON (or ELSEWHERE, NO_ROOM), one or a list to a line. MODIFIES: keys, events; digits."""
+    n = offset = 0
+    for end in ends:
+        offset = skip_blanks(data, offset, end)
+        if offset == end:
+            continue
+        if data[offset] == OPEN_LIST:
+            n, offset = walk_list(data, offset, end, names, keys, n, events, digits, True)
+            if n < 0:
+                return n
+        else:
+            if n == len(keys):
+                return NO_ROOM
+            offset = object_at(data, offset, end, names, keys, n, events, digits, True)
+            if offset < 0:
+                return ELSEWHERE
+            n += 1
+        if skip_blanks(data, offset, end) != end:
+            return ELSEWHERE
+        offset = end
     return n

@@ -21,6 +21,7 @@ from pbodl.data.arrow_columns import number_features
 from pbodl.data.dict_rows import from_rows
 from pbodl.data.hashing import canonical_text, field_seed, hash_integers, hash_span, hash_texts, wrapping
 from pbodl.data.schema import Field, Schema
+from pbodl.data.times import UNITS
 from pbodl.errors import InputError
 
 OWN_GROUP = "ad"
@@ -67,7 +68,7 @@ class Encoder:
         if schema.time is not None:
             self.shared_names.add(schema.time)
         # A schema has at least one field: if no field is shared, there is no schema. Only derived fields need the time.
-        about_time = {} if self._derived else {"time": None, "time_format": None}
+        about_time = {} if self._derived else {"time": None, "time_format": None, "time_unit": None}
         self._shared_schema = msgspec.structs.replace(schema, fields=shared, weight=None, **about_time) if shared else None
 
     def encode_shared(self, values: Mapping[str, Any]) -> Encoded:
@@ -76,7 +77,7 @@ class Encoder:
             return Encoded(np.zeros((1, 0), np.uint64), np.zeros((1, 0), np.float32), np.zeros(0, np.int32), None)
         column = self._shared_schema.time
         if column is not None and values.get(column) is None:
-            values = {**values, column: _now(self.schema.time_format)}
+            values = {**values, column: _now(self.schema)}
         try:
             batch = from_rows(self._shared_schema, [values], labelled=False)
         except InputError as error:
@@ -185,5 +186,7 @@ def _stacked(columns: list[CandidateColumn], fields: NDArray[np.int32], n: int) 
     return Encoded(keys, values, np.repeat(fields, slots), filled if ragged else None, plain)
 
 
-def _now(time_format: str | None) -> float | str:
-    return time.time() if time_format is None else time.strftime(time_format, time.gmtime())
+def _now(schema: Schema) -> float | str:
+    if schema.time_format is not None:
+        return time.strftime(schema.time_format, time.gmtime())
+    return time.time() * UNITS[schema.time_unit or "s"]

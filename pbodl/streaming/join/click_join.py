@@ -30,7 +30,19 @@ from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.streaming.events import Events
 from pbodl.streaming.join.id_ring import DONE, Ring, empty_ring, enter_all
-from pbodl.streaming.join.join_rules import COUNTERS, HELD, TAKE_BACK, WAITING, YES, Clock, Rules, decide, join_events
+from pbodl.streaming.join.join_rules import (
+    COUNTERS,
+    HELD,
+    STRAYS,
+    TAKE_BACK,
+    WAITING,
+    YES,
+    Clock,
+    Rules,
+    decide,
+    find_strays,
+    join_events,
+)
 from pbodl.streaming.join.waiting_rows import WaitingRows
 
 
@@ -82,6 +94,20 @@ class Join:
                 self.counters, numbers, roles,
             )  # fmt: skip
         return self._put_out(numbers[:size], roles[:size])
+
+    def strays(self, times: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+        """Numbers of the events that `add` would drop as strays, and of the first leap that it would believe (-1: none)."""
+        started, leapt = bool(self._clock.flags[0]), int(self._clock.flags[2])
+        if not len(times) or (started and times.max() <= self._clock.times[0] + self.rules.leap):
+            return np.zeros(0, np.int64), -1
+        marks = np.zeros(len(times), bool)
+        believed = find_strays(times, started, float(self._clock.times[0]), leapt, self.rules.leap, marks)
+        return np.flatnonzero(marks), int(believed)
+
+    @property
+    def stray_count(self) -> int:
+        """Events dropped so far because they were too far ahead."""
+        return int(self.counters[STRAYS])
 
     def close_windows(self) -> Joined:
         """End all windows, at the end of a stream; returns the rows that were waiting."""

@@ -194,6 +194,26 @@ def add_click(waiting, early, clock, rules, now, hold, key, counters, numbers, r
 
 
 @jit
+def find_strays(times, started, watermark, leapt, leap, strays):
+    """Mark the events that `join_events` will drop as strays. Returns the first that it will believe, though it leaps; or -1.
+
+    MODIFIES: strays.
+    """
+    believed = -1
+    for event in range(len(times)):
+        ahead = started and times[event] > watermark + leap
+        strays[event] = ahead and leapt < BELIEVED - 1
+        if strays[event]:
+            leapt += 1
+            continue
+        if ahead and believed < 0:
+            believed = event
+        watermark = max(watermark, times[event]) if started else times[event]
+        started, leapt = True, 0
+    return believed
+
+
+@jit
 def join_events(kinds, ids, times, labels, waiting, early, clock, rules, counters, numbers, roles):
     """Join events; returns how many rows were written into `numbers` and `roles`. MODIFIES: all arrays but those of the events."""
     size = row = 0

@@ -5,14 +5,12 @@ what it learned up to there continues without a gap or an overlap. A position ha
 by itself (a file, a stream, a partition); it is plain data, and comparable.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-import pyarrow as pa
-
 from pbodl.errors import InputError, WorkError
-from pbodl.streaming.events import BadEvent
+from pbodl.streaming.events import Contents
 from pbodl.system.addresses import without_secrets
 
 Mark = tuple[int | str, ...]
@@ -59,15 +57,15 @@ class StreamPosition:
 class Pack(NamedTuple):
     """What a read gives: contents in their order, and the position after them.
 
-    A content is bytes of one event or of many (JSON, JSON lines or msgpack), or a table of them.
+    Contents are messages of one event or of many (JSON, JSON lines or msgpack), lines of JSON, or rows.
     """
 
-    contents: list[bytes] | pa.Table
+    contents: Contents
     position: StreamPosition
-    bad: Sequence[BadEvent] = ()  # what the source itself could not read
+    gap: str | None = None  # what was lost before these contents
 
     def __bool__(self) -> bool:
-        return len(self.contents) > 0 or len(self.bad) > 0
+        return len(self.contents) > 0 or self.gap is not None
 
 
 class Lost(Exception):
@@ -79,7 +77,7 @@ class Away(WorkError):
 
 
 class EventSource(Protocol):
-    """What `pbodl online` reads from. `start` and `check` raise `Away` while the broker does not answer."""
+    """What `pbodl online` reads from. `start` raises `Away` while the broker does not answer."""
 
     name: str  # as people write it
     away: str | None  # why the broker does not answer, while that lasts
@@ -89,12 +87,11 @@ class EventSource(Protocol):
         """The position before the first event ("start"), or after the last ("end")."""
         ...
 
-    def check(self, after: StreamPosition) -> None:
-        """InputError if reading cannot continue after a position, because what follows it is gone."""
-        ...
-
     def read(self, after: StreamPosition, wait: float) -> Pack:
-        """What follows the position; waits up to `wait` seconds for it, and then returns an empty pack, as while `away`."""
+        """What follows the position; waits up to `wait` seconds for it, and then returns an empty pack, as while `away`.
+
+        If what followed the position is gone, the pack has a gap, and continues behind it.
+        """
         ...
 
     def lag(self, after: StreamPosition) -> int | None:

@@ -43,7 +43,7 @@ REFUSED = (
 )  # fmt: skip
 AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
 QUIET = {"log_level": 2}
-FETCHING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
+FETCHING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100"}
 
 
 class KafkaAddress(NamedTuple):
@@ -87,24 +87,21 @@ class KafkaTopic:
         place = 0 if at == "start" else 1
         return StreamPosition({str(part): (self._limits(part)[place],) for part in self._partitions()})
 
-    def check(self, after: StreamPosition) -> None:
-        for part in self._partitions():
-            low, high = self._limits(part)
-            offset = int(after.marks.get(str(part), (low,))[0])
-            if offset < low:
-                raise InputError(
-                    f"partition {part} of {self.name} begins at offset {low}, and the saved position is {offset}: events "
-                    "were deleted before they were read. Keep them longer (retention.ms), and continue with --accept-gap"
-                )
-            if offset > high:
-                raise InputError(
-                    f"partition {part} of {self.name} ends at offset {high}, before the saved position {offset}: it was "
-                    "made anew, or has lost events that were learned. Start a new run"
-                )
+    def _gap(self, part: int, offset: int) -> str | None:
+        """What is lost at an offset of a partition; None if it can be read from there."""
+        low, high = self._limits(part)
+        if offset < low:
+            return f"partition {part} begins at offset {low}, and the position is {offset}; keep events longer (retention.ms)"
+        if offset > high:
+            return f"partition {part} ends at offset {high}, before the position {offset}: it was made anew, or has lost events"
+        return None
 
     def read(self, after: StreamPosition, wait: float) -> Pack:
         if self._at != after:
             try:
+                for part, (mark, *_) in after.marks.items() if self.group is None else ():
+                    if (gap := self._gap(int(part), int(mark))) is not None:
+                        return Pack([], after.after(part, (self._limits(int(part))[0],)), gap)
                 self._stand_at(after)
             except Away:
                 self._at = None
@@ -123,9 +120,12 @@ class KafkaTopic:
         if self._lost:
             self._lost, self._at = False, None
             raise Lost(f"the partitions of {self.name} are dealt out anew")
-        contents, position = [], after
+        contents: list[bytes] = []
+        position = after
         for message in found:
-            if (fault := message.error()) is not None:
+            if (fault := message.error()) is not None and fault.code() == KafkaError._AUTO_OFFSET_RESET:
+                return self._beyond(int(message.partition() or 0), contents, position)
+            if fault is not None:
                 self._judge(fault)
                 continue
             contents.append(bytes(message.value() or b""))
@@ -136,6 +136,13 @@ class KafkaTopic:
             self._look()
         self._at = position
         return Pack(contents, position)
+
+    def _beyond(self, part: int, contents: list[bytes], position: StreamPosition) -> Pack:
+        """Continue at the first offset of a partition, after the client was told that its offset is gone."""
+        low = self._limits(part)[0]
+        self._consumer.seek(TopicPartition(self.topic, part, low))
+        self._at = position.after(str(part), (low,))
+        return Pack(contents, self._at, f"partition {part} begins at offset {low}; keep events longer (retention.ms)")
 
     def _stand_at(self, position: StreamPosition) -> None:
         """Let the client go on behind a position."""
@@ -152,7 +159,9 @@ class KafkaTopic:
         committed = consumer.committed(partitions, timeout=ANSWER)
         for part, theirs in zip(partitions, committed, strict=True):
             ours = int(self._last_saved.marks.get(str(part.partition), (0,))[0])
-            part.offset = max(ours, theirs.offset, self._limits(part.partition)[0])
+            known = max(ours, theirs.offset)
+            # A member that knows nothing begins at the first offset; one whose offset is gone is told so by `_AUTO_OFFSET_RESET`.
+            part.offset = known if known > 0 else self._limits(part.partition)[0]
             self._owned.add(part.partition)
         consumer.assign(partitions)
 

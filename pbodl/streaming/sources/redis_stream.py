@@ -11,7 +11,7 @@ call has a timeout: a server that does not answer is away, and reading waits for
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -19,6 +19,7 @@ import msgspec
 from pbodl.errors import InputError
 from pbodl.streaming.sources.event_sink import packed
 from pbodl.streaming.sources.event_source import Away, Pack, StreamPosition
+from pbodl.streaming.sources.redis_gaps import NO_STREAM, About, about, continued, entry_id, lost_to_group, written
 from pbodl.system.addresses import refuse_secrets, secret_from, without_secrets
 
 try:
@@ -32,6 +33,7 @@ except ImportError as error:
 T = TypeVar("T")
 DATA = b"data"
 LEARNED = "learned, not acknowledged"  # the part of a group's position that names entries
+MISSED = "missed"  # the part that counts the entries that the group has lost, and this run accepted
 NOWHERE = (0, 0, 0)  # milliseconds and number of an entry, and how many there were up to it
 ENTRIES = 2000  # in a pack, at most, where entries are small
 BYTES = 1 << 21  # what a pack should hold
@@ -44,15 +46,6 @@ VARIABLE = "PBODL_REDIS_PASSWORD"
 INSTEAD = f"set {VARIABLE}, or name a file that holds the password: redis://host:6379/stream?password_file=FILE"
 REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 LOST = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.TryAgainError, exceptions.ClusterDownError)
-
-
-class About(NamedTuple):
-    """What Redis says about a stream."""
-
-    added: int  # entries, ever
-    length: int  # entries that are left
-    first: tuple[int, int]  # of these
-    last: tuple[int, int]  # ever
 
 
 class RedisStream:
@@ -77,27 +70,10 @@ class RedisStream:
     def start(self, at: str) -> StreamPosition:
         if self.group is not None:
             self._ask(lambda: self._make_group("0-0" if at == "start" else "$"))
-        about = self._about()
+        stream = self._about()
         if at == "start":
-            return StreamPosition({self.stream: (0, 0, about.added - about.length)})
-        return StreamPosition({self.stream: (*about.last, about.added)})
-
-    def check(self, after: StreamPosition) -> None:
-        """A position also counts the entries up to it: if Redis has dropped more than that, some were never read."""
-        if self.group is not None:
-            return
-        *mark, count = after.marks.get(self.stream, NOWHERE)
-        about = self._about()
-        if about.last < tuple(mark):
-            raise InputError(
-                f"{self.name} ends at {_id(about.last)}, before the saved position {_id(mark)}: the server has lost entries that "
-                "were learned. Restore it from its append-only file, or start a new run"
-            )
-        if about.added - about.length > int(count) and about.first > tuple(mark):
-            raise InputError(
-                f"entries of {self.name} behind the saved position {_id(mark)} were trimmed before they were read; let the stream "
-                "hold more (MAXLEN), and continue from what is left with --accept-gap"
-            )
+            return StreamPosition({self.stream: (0, 0, stream.added - stream.length)})
+        return StreamPosition({self.stream: (*stream.last, stream.added)})
 
     def _make_group(self, begin: str) -> None:
         try:
@@ -106,14 +82,10 @@ class RedisStream:
             if not str(error).startswith("BUSYGROUP"):  # it is there already
                 raise
 
-    def _about(self) -> "About":
+    def _about(self) -> About:
         """What Redis says about the stream."""
         told = self._ask(self._info)
-        if told is None:
-            return About(0, 0, (0, 0), (0, 0))  # there is no such stream yet
-        first = told["first-entry"]
-        last = _mark(told["last-generated-id"])
-        return About(told["entries-added"], told["length"], _mark(first[0]) if first else last, last)
+        return NO_STREAM if told is None else about(told)  # there may be no such stream yet
 
     def _info(self) -> Any:
         """The answer to XINFO STREAM; None if there is no such stream."""
@@ -126,63 +98,115 @@ class RedisStream:
 
     def read(self, after: StreamPosition, wait: float) -> Pack:
         try:
-            entries = self._ask(lambda: self._entries(after, wait))
+            return self._ask(lambda: self._read(after, wait))
         except Away:
             time.sleep(PAUSE)
             return Pack([], after)
-        if not entries:
-            return Pack([], after)
-        contents = [content(fields) for _, fields in entries]
-        size = sum(map(len, contents)) / len(contents)
-        self._count = int(min(max(BYTES / max(size, 1.0), 1), ENTRIES, 4 * self._count))
-        *mark, count = after.marks.get(self.stream, NOWHERE)
-        last = max(tuple(mark), *(_mark(number) for number, _ in entries))
-        position = after.after(self.stream, (*last, int(count) + len(entries)))
+
+    def _read(self, after: StreamPosition, wait: float) -> Pack:
+        once = self._read_group if self.group is not None else self._read_all
+        if (pack := once(after)) or pack.position != after or self._pending_left:
+            return pack
+        self._wait(after, wait)
+        return once(after)
+
+    @property
+    def _pending_left(self) -> bool:
+        return self.group is not None and self._pending is not None
+
+    def _wait(self, after: StreamPosition, wait: float) -> None:
+        """Wait until there is an entry behind the last that was read, or delivered to the group."""
+        behind = written(after.marks.get(self.stream, NOWHERE))
         if self.group is not None:
-            open_ones = [number for number in after.marks.get(LEARNED, ()) if number not in self._acknowledged]
-            position = position.after(LEARNED, (*open_ones, *(number.decode() for number, _ in entries)))
-        return Pack(contents, position)
+            behind = written(entry_id(self._told_group(self.client.xinfo_groups(self.stream))["last-delivered-id"]))
+        self.client.xread({self.stream: behind}, 1, max(int(min(wait, ANSWER / 2) * 1000), 1))
 
-    def _entries(self, after: StreamPosition, wait: float) -> list[tuple[bytes, dict[bytes, bytes]]]:
-        block = max(int(min(wait, ANSWER / 2) * 1000), 1)
-        if self.group is None:
-            found = self.client.xread({self.stream: _id(after.marks.get(self.stream, NOWHERE))}, self._count, block)
-            return found[0][1] if found else []
-        return self._group_entries(set(after.marks.get(LEARNED, ())), block)
+    def _read_all(self, after: StreamPosition) -> Pack:
+        """Entries behind the position, together with what Redis says about the stream at that moment."""
+        *at, count = after.marks.get(self.stream, NOWHERE)
+        mark, requested = (int(at[0]), int(at[1])), self._count
+        pipe = self.client.pipeline(transaction=True)
+        pipe.xread({self.stream: written(mark)}, requested)
+        pipe.xrange(self.stream, written(mark), written(mark), 1)
+        pipe.xinfo_stream(self.stream)
+        read, here, told = pipe.execute(raise_on_error=False)
+        stream = _stream_of(told)
+        entries = read[0][1] if read else []
+        go_on = continued(mark, int(count), stream, bool(here), len(entries), requested)
+        last = max([go_on.mark, *(entry_id(number) for number, _ in entries)])
+        position = after.after(self.stream, (*last, go_on.up_to + len(entries)))
+        return Pack(self._contents(entries), position, go_on.gap)
 
-    def _group_entries(self, learned: set[int | str], block: int) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    def _contents(self, entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[bytes]:
+        """The events of entries; adapts how many to ask for next."""
+        contents = [content(fields) for _, fields in entries]
+        if contents:
+            size = sum(map(len, contents)) / len(contents)
+            self._count = int(min(max(BYTES / max(size, 1.0), 1), ENTRIES, 4 * self._count))
+        return contents
+
+    def _read_group(self, after: StreamPosition) -> Pack:
         """First what this consumer was given before and has not acknowledged, then what is new."""
+        learned = set(after.marks.get(LEARNED, ()))
         if self._saved is None:
             self._saved = learned  # the first position comes from the snapshot
         if time.monotonic() >= self._again:
             self._pending, self._again = "0-0", float("inf")
-        if self._pending is not None:
-            found = self.client.xreadgroup(self.group, self.consumer, {self.stream: self._pending}, self._count)
+        pipe = self.client.pipeline(transaction=True)
+        groups, told = pipe.xinfo_groups(self.stream).xinfo_stream(self.stream).execute(raise_on_error=False)
+        stream, known = _stream_of(told), int(after.marks.get(MISSED, (0,))[0])
+        group = self._told_group([] if stream is NO_STREAM else groups)
+        if lost := lost_to_group(group, stream, known):
+            reason = f"{lost} entries were trimmed or deleted before the group {self.group!r} had read them"
+            return Pack([], after.after(MISSED, (known + lost,)), reason)
+        entries, gone = self._given_before(self._pending, learned) if self._pending is not None else ([], [])
+        if not entries and self._pending is None:
+            found = self.client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, self._count)
             entries = found[0][1] if found else []
-            self._pending = entries[-1][0].decode() if entries else None
-            # One that was saved and not yet acknowledged must not be learned again; one that was deleted has no content.
-            done = [number for number, fields in entries if fields is None or number.decode() in self._saved]
-            if done:
-                self.client.xack(self.stream, self.group, *done)
-            new = [entry for entry in entries if entry[0] not in done and entry[0].decode() not in learned]
-            if entries:
-                return new
-        found = self.client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, self._count, block)
-        return found[0][1] if found else []
+        if not entries and not gone:
+            return Pack([], after)
+        *mark, count = after.marks.get(self.stream, NOWHERE)
+        last = max([tuple(mark), *(entry_id(number) for number, _ in entries)])
+        open_ones = [number for number in after.marks.get(LEARNED, ()) if number not in self._acknowledged]
+        numbers = [number.decode() for number in (*gone, *(number for number, _ in entries))]
+        position = after.after(self.stream, (*last, int(count) + len(entries))).after(LEARNED, (*open_ones, *numbers))
+        reason = f"{len(gone)} entries were trimmed or deleted after {self.consumer!r} had read them, and before it had saved"
+        return Pack(self._contents(entries), position, reason if gone else None)
+
+    def _told_group(self, groups: list[dict[str, Any]]) -> dict[str, Any]:
+        told = next((group for group in groups if group["name"].decode() == self.group), None)
+        if told is None:
+            raise InputError(
+                f"{self.name} has no group {self.group!r} any more: the server has lost it. Restore it from its append-only file, "
+                "or make the group again (XGROUP CREATE) where it should continue"
+            )
+        return told
+
+    def _given_before(self, behind: str, learned: set[int | str]) -> tuple[list[tuple[bytes, dict[bytes, bytes]]], list[bytes]]:
+        """Entries that this consumer was given and has neither learned nor acknowledged, and the ids of those that are gone."""
+        found = self.client.xreadgroup(self.group, self.consumer, {self.stream: behind}, self._count)
+        entries = found[0][1] if found else []
+        self._pending = entries[-1][0].decode() if entries else None
+        # One that was saved and not yet acknowledged must not be learned again; one that was deleted has no fields.
+        saved = [number for number, _ in entries if number.decode() in (self._saved or ())]
+        if saved:
+            self.client.xack(self.stream, self.group, *saved)
+        new = [entry for entry in entries if entry[0] not in saved and entry[0].decode() not in learned]
+        return [entry for entry in new if entry[1]], [number for number, fields in new if not fields]
 
     def lag(self, after: StreamPosition) -> int | None:
         """Entries behind the position."""
         if self.away is not None:
             return None
         try:
-            about = self._about()
-            if self.group is not None and about.last != (0, 0):
-                groups = self._ask(lambda: self.client.xinfo_groups(self.stream))
-                return next((group["lag"] for group in groups if group["name"].decode() == self.group), None)
+            stream = self._about()
+            if self.group is not None and stream is not NO_STREAM:
+                lag = self._told_group(self._ask(lambda: self.client.xinfo_groups(self.stream)))["lag"]
+                return None if lag is None else max(int(lag) - int(after.marks.get(MISSED, (0,))[0]), 0)
         except Away:
             return None
         *mark, count = after.marks.get(self.stream, NOWHERE)
-        return 0 if about.last <= tuple(mark) else max(about.added - int(count), 1)
+        return 0 if stream.last <= tuple(mark) else max(stream.added - int(count), 0)
 
     def ended(self, after: StreamPosition) -> bool:
         return self.lag(after) == 0 and (self.group is None or self._pending is None)
@@ -285,10 +309,10 @@ def content(fields: dict[bytes, bytes]) -> bytes:
     return msgspec.msgpack.encode(texts)
 
 
-def _mark(number: bytes) -> tuple[int, int]:
-    milliseconds, _, sequence = bytes(number).decode().partition("-")
-    return int(milliseconds), int(sequence or 0)
-
-
-def _id(mark: Sequence[int | str]) -> str:
-    return f"{mark[0]}-{mark[1]}"
+def _stream_of(told: Any) -> About:
+    """What a pipeline's answer to XINFO STREAM says; an answer that is an error is raised, unless there is no such stream."""
+    if isinstance(told, redis.ResponseError) and "no such key" in str(told):
+        return NO_STREAM
+    if isinstance(told, Exception):
+        raise told
+    return about(told)

@@ -72,7 +72,8 @@ class NameStore:
             if self.full:
                 return
             if field.derive is not None:
-                times = parse_times(_joined(table.column(self._schema.time)), str(self._schema.time), self._schema.time_format)
+                column = _joined(table.column(self._schema.time))
+                times = parse_times(column, str(self._schema.time), self._schema.time_format, self._schema.time_unit)
                 hours = np.unique(hours_of_day(times))
                 self._enter(index, hash_integers(hours, field_seed(field.name)), hours.tolist())
             elif field.kind != "number":

@@ -67,7 +67,6 @@ def test_every_event_once_from_our_own_offsets(servers: str, pack: int) -> None:
     topic.close()
     # Another reader, from a position that was saved in between: the same events again, and no others.
     again = KafkaTopic(address)
-    again.check(StreamPosition.of(middle.plain()))
     assert sorted(read_all(again, StreamPosition.of(middle.plain()), 30)[0]) == names(30, 60)
     assert sorted(read_all(again, again.start("start"), 60)[0]) == names(0, 60)
     again.close()
@@ -142,8 +141,9 @@ def _until(happened, patience: float = 40.0) -> None:
 def test_lost_events_are_told(servers: str) -> None:
     address = f"kafka://{servers}/short"
     topic = opened(address, 8)
-    with pytest.raises(InputError, match=r"ends at offset .* before the saved position 1000"):
-        topic.check(StreamPosition({"0": (1000,)}))
+    pack = topic.read(StreamPosition({"0": (1000,)}), 0.0)
+    assert "before the position 1000" in str(pack.gap)
+    assert topic.read(pack.position, 5.0).gap is None
     topic.close()
 
 
@@ -156,7 +156,7 @@ def test_addresses_without_a_topic_are_refused(address: str) -> None:
 def test_brokers_that_are_not_there_are_away(monkeypatch) -> None:
     monkeypatch.setattr("pbodl.streaming.sources.kafka_topic.ANSWER", 0.2)
     topic = KafkaTopic("kafka://127.0.0.1:1/t")
-    for call in (lambda: topic.start("start"), lambda: topic.check(StreamPosition())):
+    for call in (lambda: topic.start("start"), lambda: topic.start("end")):
         with pytest.raises(Away, match="does not answer"):
             call()
     assert not topic.read(StreamPosition({"0": (0,)}), 0.02)

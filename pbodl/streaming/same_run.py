@@ -1,0 +1,55 @@
+"""Whether a run that is continued is given what it was started with; what may differ, and what may not."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from pbodl.errors import InputError
+from pbodl.models.clock import parse_duration
+from pbodl.models.contract import Model
+from pbodl.training.config import FROM_TRAINING, Config
+
+OPTIONS = {"window": "--window", "late": "--late", "on_alarm": "--on-alarm", "settle": "--settle"}
+SPANS = ("window", "late")
+
+
+def check_same(
+    folder: Any, config: Config, model: Model, options: dict[str, Any], saved: dict[str, Any], given: Iterable[str]
+) -> None:
+    """InputError that names all `given` options and all keys of the configuration that differ from those of the run.
+
+    The join's capacity may change: it is how many impressions are remembered, and not what is made of them.
+    """
+    if model.schema != config.schema:
+        raise InputError(f"{folder} was started with another schema; continue it with the schema that it was started with")
+    differ = (
+        [f"model.kind is {config.kind!r}, and was {model.kind!r}"] if config.kind != model.kind else _keys(config, model, saved)
+    )
+    for name in given:
+        if name in OPTIONS and not _same(name, options[name], saved[name]):
+            differ.append(f"{OPTIONS[name]} is {options[name]!r}, and was {saved[name]!r}")
+    if differ:
+        raise InputError(
+            f"{folder} was started with other options: {'; '.join(differ)}. Continue it without these changes, or start a new run "
+            "in another --out"
+        )
+
+
+def _keys(config: Config, model: Model, saved: dict[str, Any]) -> list[str]:
+    """The keys of the model's configuration that differ."""
+    rate = config.training.negative_rate
+    asked, has = config.build(model.negative_rate if rate == "auto" else float(rate)).spec, model.spec
+    if saved["on_alarm"] == "drop":  # the run has set this itself
+        asked = msgspec.structs.replace(asked, adapt_prior=has.adapt_prior)
+    names = [name for name in asked.__struct_fields__ if getattr(asked, name) != getattr(has, name)]
+    return [
+        f"{'training' if name in FROM_TRAINING else 'model'}.{name} is {getattr(asked, name)!r}, and was {getattr(has, name)!r}"
+        for name in names
+    ]
+
+
+def _same(name: str, one: Any, other: Any) -> bool:
+    if name in SPANS:
+        return parse_duration(one, OPTIONS[name]) == parse_duration(other, OPTIONS[name])
+    return bool(one == other)
