@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -15,14 +17,19 @@ import pbodl
 from pbodl.cli import app
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
+from pbodl.experiments.live import UpSettings, up
+from pbodl.models.snapshot import rollback
 from pbodl.publishing.curves import read
 from pbodl.publishing.model_folder import ModelFolder
+from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.online_service import Options, Pace, online, parse_speed
 from pbodl.streaming.sources.event_sink import FileSink
 from pbodl.streaming.sources.event_source import StreamPosition
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.system.stop_signals import StopRequest
 from pbodl.training.config import to_toml
+from pbodl.training.session import train
+from tests.commands.disks import fill, small_disk
 from tests.streaming.traffic import config, decoded, fingerprint, impression, traffic
 
 JOIN = StreamOptions("5m", "20m", 5000)
@@ -151,3 +158,51 @@ def test_slips_are_told(tmp_path: Path) -> None:
     write(tmp_path / "e.jsonl", [impression("a", 1.0)])
     result = CliRunner().invoke(app, ["online", "--source", str(tmp_path / "e.jsonl"), "--out", str(tmp_path / "run")])
     assert isinstance(result.exception, InputError) and "give --config, or --preset" in str(result.exception)
+
+
+def test_a_full_disk_for_publications_and_curves_does_not_end_a_learner(tmp_path: Path, monkeypatch, caplog) -> None:
+    monkeypatch.setattr("pbodl.streaming.metrics_board.EVERY", 0.0)
+    events = traffic(3000)
+    source = write(tmp_path / "events.jsonl", events)
+    with small_disk(tmp_path / "disk", "256k") as disk:
+        filler = fill(disk)
+        curves = tmp_path / "run" / "curves.jsonl"
+        curves.parent.mkdir()
+        curves.symlink_to(disk / "curves.jsonl")
+        options = Options(source, tmp_path / "run", JOIN, publish=str(disk), publish_every=0.0, until_end=True)
+        figures = online(config(), options)
+        assert figures["events"] == len(events) and ModelFolder(disk).entries() == []
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == 2 and all("No space left on device" in line and "tries again" in line for line in told)
+        assert fingerprint(pbodl.load(tmp_path / "run")) == fingerprint(straight(events, tmp_path).model)
+        filler.unlink()
+        online(config(), options)
+        newest = ModelFolder(disk).entries()[-1]
+        assert ModelFolder(disk).read(newest).manifest.counters["rows_learned"] == figures["rows_learned"]
+        assert read(tmp_path / "run")[-1]["rows"] == figures["rows_learned"]
+
+
+def test_a_run_in_use_is_told_with_its_user(tmp_path: Path) -> None:
+    code = "import sys, time, pbodl.system.folder_lock as f; l = f.FolderLock(sys.argv[1], 'pbodl online'); print(1, flush=True)"
+    code += "; time.sleep(600)"
+    write(tmp_path / "e.jsonl", traffic(50))
+    options = Options(str(tmp_path / "e.jsonl"), tmp_path / "run", JOIN, until_end=True)
+    online(config(), options)
+    online(config(), options)
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline()
+            for call in (
+                lambda: online(config(), options),
+                lambda: train(config(), [str(tmp_path / "e.jsonl")], tmp_path / "run"),
+                lambda: rollback(tmp_path / "run"),
+                lambda: pbodl.load(tmp_path / "run").save(tmp_path / "run"),
+                lambda: Publisher(config().build(), tmp_path / "run"),
+                lambda: up(UpSettings(str(tmp_path / "run"), 0)),
+            ):
+                with pytest.raises(InputError, match=rf"`pbodl online`, process {other.pid} on .* stop that first"):
+                    call()
+            assert pbodl.load(tmp_path / "run").rows_learned > 0  # readers need no lock
+        finally:
+            other.kill()
+    rollback(tmp_path / "run")

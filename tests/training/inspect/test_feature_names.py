@@ -8,8 +8,10 @@ from pbodl.data.convert import from_data
 from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
+from pbodl.system.atomic_files import write_file
 from pbodl.training.config import read_config
 from pbodl.training.inspect.feature_names import FILE, NameStore, feature_key, load_names, look_up
+from pbodl.training.inspect.inspection import overview
 from pbodl.training.session import train
 from tests.click_log import RICH, click_log
 from tests.training.logs import small_config, trained_run, write_log
@@ -158,3 +160,64 @@ def test_a_few_names_are_looked_up_in_the_file(tmp_path):
     (tmp_path / FILE).write_bytes(b"not a table")
     with pytest.raises(InputError, match="damaged"):
         look_up(tmp_path, keys)
+
+
+def flip(path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x10
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("place", [0.1, 0.4, 0.7, 0.95])
+def test_damaged_names_stop_neither_training_nor_looking(tmp_path, place):
+    run = trained_run(tmp_path)
+    flip(run / FILE, int(place * (run / FILE).stat().st_size))
+    with pytest.raises(InputError, match="does not match its checksum"):
+        load_names(run, RICH)
+    with pytest.raises(InputError, match="damaged"):
+        look_up(run, np.array([1], np.uint64))
+    with pytest.warns(UserWarning, match="names.parquet is damaged"):
+        assert overview(run)["names"] == 0
+    write_log(tmp_path / "log2.parquet", 300, seed=8)
+    with pytest.warns(UserWarning, match="it is set aside as names.parquet.damaged, and names begin anew"):
+        train(small_config(), [str(tmp_path / "log.parquet"), str(tmp_path / "log2.parquet")], run, resume=True)
+    kept = load_names(run, RICH)
+    assert kept is not None and sorted(kept.names()) == sorted(store_of(pa.Table.from_pylist(click_log(300, seed=8))).names())
+    assert (run / f"{FILE}.damaged").exists()
+
+
+def test_a_kill_between_checksum_and_names_loses_nothing(tmp_path, monkeypatch):
+    store = store_of(TABLE.slice(0, 50))
+    store.save(tmp_path)
+    ref = store.names()
+    for end in (100, 200):  # killed twice in the same place
+        again = load_names(tmp_path, RICH)
+        assert again is not None and again.names() == ref
+        again.add(TABLE.slice(0, end))
+        with monkeypatch.context() as patch:
+            patch.setattr("pbodl.training.inspect.feature_names.write_file", killed_after_one(write_file))
+            with pytest.raises(KeyboardInterrupt):
+                again.save(tmp_path)
+    assert look_up(tmp_path, np.array([hash_value("tags", "tag0")], np.uint64))
+
+
+def killed_after_one(write):
+    left = iter([write])
+
+    def killed(*arguments):
+        for one in left:
+            return one(*arguments)
+        raise KeyboardInterrupt
+
+    return killed
+
+
+def test_a_full_disk_costs_names_and_not_the_run(tmp_path, monkeypatch):
+    write_log(tmp_path / "log.parquet", 600)
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pbodl.training.inspect.feature_names.write_file", full)
+    summary = train(small_config(), [str(tmp_path / "log.parquet")], tmp_path / "run", keep_names=True)
+    assert summary["rows"] == 600 and not (tmp_path / "run" / FILE).exists()
