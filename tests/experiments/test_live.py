@@ -17,7 +17,7 @@ from pbodl.errors import InputError
 from pbodl.experiments.live import UpSettings, up
 from pbodl.experiments.live_training import CHUNK, SERVED, LiveTraining, train_live
 from pbodl.models.snapshot import load_snapshot
-from pbodl.publishing.curves import read
+from pbodl.publishing.curves import read, sealed_line
 from pbodl.serving.follower import PUBLISHED, Follower
 from tests.publishing.published import assert_same_bits
 from tests.serving.services import state_of
@@ -90,7 +90,8 @@ def test_points_of_the_curve(tmp_path, monkeypatch):
     example = points[-1]["example"]
     assert {"C14", "device_id", "site_id", "time"} < set(example) and not {"click", "p_true", "hour"} & set(example)
     # A trainer that was killed after its last snapshot writes these points once more, not twice.
-    (tmp_path / "curves.jsonl").open("a").write(json.dumps({"n": 4, "rows": 9 * CHUNK}) + "\n")
+    line = json.dumps({"n": 4, "rows": 9 * CHUNK}).encode() + b"\n"
+    (tmp_path / "curves.jsonl").open("ab").write(sealed_line(line))
     train_live(tmp_path, ROWS, 1e9, stop_after(1))
     assert [point["rows"] for point in read(tmp_path)] == [CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK]
 

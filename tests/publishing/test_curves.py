@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from pbodl.publishing.curves import FILE, CurveReader, Curves, read
+from pbodl.publishing.curves import FILE, CurveReader, Curves, read, sealed_line
 from tests.commands.disks import fill, small_disk
 
 
@@ -53,11 +53,12 @@ def test_a_reader_misses_nothing_while_the_file_is_thinned_out(tmp_path):
 def test_a_line_in_the_middle_of_being_written_is_left_for_later(tmp_path):
     Curves(tmp_path).append(point(1))
     reader = CurveReader(tmp_path)
+    line = sealed_line(b'{"n": 2, "rows": 5}\n')
     with (tmp_path / FILE).open("ab") as file:
-        file.write(b'{"n": 2, "rows"')
+        file.write(line[:15])
         file.flush()
         assert len(reader.lines()) == 1
-        file.write(b": 5}\n")
+        file.write(line[15:])
     assert [json.loads(line)["rows"] for line in reader.lines(after=1)] == [5]
 
 
