@@ -10,7 +10,9 @@ delete the guards that reject such updates.
 import functools
 import hashlib
 import os
+import stat
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,26 +41,45 @@ LAYERS = (
 )  # fmt: skip
 
 
+def _cache_home() -> Path | None:
+    """A folder of this user that can be written: the usual one, or one in the temporary folder; None if there is none."""
+    named = os.environ.get("PBODL_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    places = (Path(named) / "pbodl", Path(tempfile.gettempdir()) / f"pbodl-cache-{os.geteuid()}")
+    return next((place for place in places if _usable(place)), None)
+
+
+def _usable(folder: Path) -> bool:
+    """Whether files can be written there, and by nobody else: cached code is run."""
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            about = folder.stat()
+            return about.st_uid in (0, os.geteuid()) and not about.st_mode & stat.S_IWOTH
+    except OSError:
+        return False
+
+
 @functools.cache
-def _cache_folder(layer: str) -> str:
+def _cache_folder(layer: str) -> str | None:
     if "NUMBA_CACHE_DIR" in os.environ:
         return os.environ["NUMBA_CACHE_DIR"]
+    if (home := _cache_home()) is None:
+        return None
     package = Path(__file__).parent
     digest = hashlib.blake2b(f"{numba.__version__} {sys.version}".encode(), digest_size=8)
     for below in LAYERS[: LAYERS.index(layer) + 1]:
         for source in sorted([*package.glob(f"{below}.py"), *package.glob(f"{below}/**/*.py")]):
             digest.update(source.read_bytes())
-    home = os.environ.get("PBODL_CACHE") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return str(Path(home) / "pbodl" / f"numba-{layer}-{digest.hexdigest()}")
+    return str(home / f"numba-{layer}-{digest.hexdigest()}")
 
 
 def _compiled(function: Callable[..., Any], fastmath: set[str] = FASTMATH, **options: Any) -> Callable[..., Any]:
     layer = f"{function.__module__}.".split(".")[1]
     folder = _cache_folder(layer if layer in LAYERS else LAYERS[-1])
     # Numba reads the cache folder while it decorates: set it for ours alone, and leave other packages' as it is.
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder or ""
     try:
-        return numba.njit(function, cache=True, nogil=True, fastmath=fastmath, error_model="numpy", **options)
+        return numba.njit(function, cache=folder is not None, nogil=True, fastmath=fastmath, error_model="numpy", **options)
     finally:
         numba.config.CACHE_DIR = before
 

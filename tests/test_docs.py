@@ -1,6 +1,7 @@
 """The documentation is true: README and guide are executed, lines are short, and every excepted block says why."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,14 @@ def test_lines_are_short(page):
     lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
     long = [f"{name_of(page)}:{n} has {len(line)} characters" for n, line in lines if len(line) > LONGEST]
     assert not long, f"break these lines; {LONGEST} characters are the most: {long}"
+
+
+def test_the_tests_that_pages_name_exist():
+    named = [
+        (name_of(page), *name) for page in MARKDOWN for name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text("utf-8"))
+    ]
+    absent = [name for name in named if f"def {name[2]}(" not in (ROOT / name[1]).read_text("utf-8")]
+    assert named and not absent, f"these pages name tests that do not exist: {absent}"
 
 
 def test_the_readme_is_short():

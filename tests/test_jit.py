@@ -1,5 +1,8 @@
 """Compiled helpers do as the plain ones, and every layer has a cache that an edit below it makes stale."""
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -104,3 +107,23 @@ def test_the_cache_is_where_one_asks_for_it(package, monkeypatch, tmp_path):
     assert all(folder.startswith(str(tmp_path / "here" / "pbodl" / "numba-")) for folder in folders())
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "there"))
     assert set(folders()) == {str(tmp_path / "there")}
+
+
+@compiled
+def test_a_home_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch):
+    """Nor does a home that others can write to get code that is run from there."""
+    code = "import tempfile; tempfile.tempdir = {!r}; import pbodl; from pbodl import _jit; print(_jit._cache_home())"
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PBODL_CACHE", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")
+    }
+
+    def home(temporary: str) -> str:
+        command = [sys.executable, "-c", code.format(temporary)]
+        return subprocess.run(
+            command, env={**environment, "HOME": "/proc"}, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    assert home(str(tmp_path)) == str(tmp_path / f"pbodl-cache-{os.geteuid()}")
+    assert home("/proc") == "None"
+    (tmp_path / f"pbodl-cache-{os.geteuid()}").chmod(0o777)
+    assert home(str(tmp_path)) == "None"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import pbodl.experiments.live
 from pbodl import cli
 from pbodl.models.snapshot import load, snapshots
 from pbodl.training.config import to_toml
@@ -100,7 +101,7 @@ BAD: list[tuple[str, ...]] = [
     *((*SERVE, "--token-file", path) for path in ("none", ".", "empty")),
     ("serve", "none"), ("serve", "s3://"), ("serve", "s3://k:pw@b/m"), ("serve", "ftp://h/m"), ("serve", "log.parquet"),
     *((command, "none", *rest) for command, *rest in (["evaluate", "log.parquet"], ["inspect"], ["rollback"])),
-    ("train", ":x:.csv", "--config", "config.toml", "--out", "new"), ("data", "inspect", ":x:.csv"),
+    ("train", ":x:.csv", "--config", "config.toml", "--out", "new"), ("data", "inspect", ":x:.csv"), ("data", "inspect", "s3://k:pw@b/m"),
     ("data", "synth", "--rows", "10", "--out", "new.txt"), ("data", "synth", "--rows", "10", "--out", "no/such/folder/new.csv"),
     ("data", "synth", "--rows", "10", "--seed", "-1", "--out", "new.csv"), ("nothing",), ("--nothing",), ("train", "--nothing"),
     ("predict", "none", "log.parquet", "--out", "ctr.txt"), (*AB, "--rank-by", "luck"), (*TRAIN, "--engine", "magic"),

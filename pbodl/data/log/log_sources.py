@@ -16,6 +16,7 @@ from isal import isal_zlib
 from pyarrow import fs
 
 from pbodl.errors import InputError
+from pbodl.system.addresses import refuse_secrets
 
 FORMATS = {
     ".csv": "csv",
@@ -77,6 +78,7 @@ def _find(given: str) -> list[LogSource]:
 
 def _locate(given: str) -> tuple[fs.FileSystem, str, str, list[str]]:
     """The file system, the path in it, the prefix of names, and the segments from the first wildcard on."""
+    refuse_secrets(given, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a profile")
     scheme, colon, _ = given.partition("://")
     if not colon:
         local = fs.LocalFileSystem()
