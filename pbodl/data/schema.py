@@ -27,6 +27,16 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+def check_column_name(what: str, name: str) -> None:
+    """InputError if events and requests, in JSON, could not carry a column of this name as it is."""
+    wrong = [character for character in name if character in '"\\' or character < " " or "\ud800" <= character <= "\udfff"]
+    if wrong:
+        raise InputError(
+            f'{what} is named {name!r}, with the character {wrong[0]!r}; names must not contain quotation marks ("), backslashes, '
+            "control characters or lone surrogates: rename the column"
+        )
+
+
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
@@ -53,6 +63,7 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"a field's name must be a non-empty string, not {self.name!r}")
+        check_column_name("a field", self.name)
         for what, value, allowed in (
             ("kind", self.kind, KINDS),
             ("transform", self.transform, TRANSFORMS),
@@ -133,6 +144,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
         for role, name in given.items():
             if not isinstance(name, str) or not name:
                 raise InputError(f"the schema's {role} must be the name of a column, not {name!r}")
+            check_column_name(f"the schema's {role}", name)
             # The time may be learned from too: its hour of day, say. The label and the weight never.
             if name in names and role != "time":
                 raise InputError(f"column {name!r} is the schema's {role} and also a field; remove it from the fields")

@@ -27,6 +27,8 @@ from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder,
 from pbodl.serving.scoring.packed_rows import PackedTable, check_served
 
 PUBLISHED = "published"  # the model folder inside a run folder
+# What a publication can raise whose checksum is right, but whose contents no publisher wrote.
+UNSOUND = (InputError, ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError, msgspec.MsgspecError)
 
 
 class Version:
@@ -130,10 +132,11 @@ class Follower:
                 self._at = None
                 raise InputError("it does not follow the publication before it: the folder was started anew")
             version = self._changed(publication) if entry.kind == DELTA else _whole(publication)
-        except InputError as error:
+        except UNSOUND as error:
             self.damaged += 1
             self._refused.add(entry)
-            warnings.warn(f"{entry.name} of {self.folder.location} is not served: {error}", stacklevel=2)
+            reason = str(error) if isinstance(error, InputError) else f"it is damaged ({type(error).__name__}: {error})"
+            warnings.warn(f"{entry.name} of {self.folder.location} is not served: {reason:.500}", stacklevel=2)
             return False
         if entry.kind == FULL:
             self._lagging = None

@@ -14,14 +14,29 @@ import orjson
 from msgspec import Meta
 
 from pbodl.data.numbers import LARGEST
+from pbodl.data.scan.structure import count_values
 from pbodl.data.schema import Field, Schema, nearest
 from pbodl.data.times import EARLIEST, LATEST, UNIT_NAMES, UNITS
-from pbodl.serving.scoring.body_scan import Scanner
+from pbodl.serving.scoring.body_scan import MOST, Scanner
 from pbodl.serving.scoring.predictor import Scores
 from pbodl.serving.scoring.request_encoding import OWN_GROUP, Encoded, encoder_of
 
 JSON = "application/json"
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
+ECHO = 200  # characters of a request that an error repeats, at most
+SMALL = 2**16  # bytes: a smaller body cannot hold so many values that reading them takes long
+SPARE_VALUES = 10_000  # values that a body may hold beside those of its candidates
+LIST_VALUES = 16  # values of a list that count as usual
+# Headers of every answer, unless it has its own: nothing of it is ever framed, guessed at, passed on, or kept.
+SECURITY = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+UNKNOWN = "Object contains unknown field `"
 
 Value = str | int | float | bool | None
 # In JSON Schema, 7.0 is a whole number. Integers and floats are both exact up to here.
@@ -29,6 +44,11 @@ LARGEST_SEED = 2**53 - 1
 Seed = Annotated[int, Meta(ge=0, le=LARGEST_SEED)] | Annotated[float, Meta(ge=0, le=LARGEST_SEED, multiple_of=1)]
 Width = Annotated[float, Meta(ge=0.0, le=100.0)]
 Explore = Literal["none", "thompson", "ucb"]
+
+
+def echoed(text: str) -> str:
+    """A text as errors repeat it: not more of it than a person reads."""
+    return text if len(text) <= ECHO else f"{text[: ECHO - 1]}…"
 
 
 class RequestError(Exception):
@@ -132,17 +152,28 @@ class Wire:
         self._json = msgspec.json.Decoder(self.request)
         self._msgpack = msgspec.msgpack.Decoder(self.request)
         self._encoder = encoder_of(schema)
+        # A candidate holds names and values; lists hold more.
+        self._values = 2 + sum(2 + LIST_VALUES * (field.kind == "multi") for field in given if field.group == OWN_GROUP)
         self._scanners = {is_json: Scanner(self._own, is_json) for is_json in (True, False) if self._encoder.plain}
 
-    def read(self, body: bytes, content_type: str) -> Parsed:
-        """Parse the body of a request; RequestError says what is wrong with it."""
+    def read(self, body: bytes, content_type: str, candidates: int = MOST) -> Parsed:
+        """Parse the body of a request of up to so many candidates; RequestError says what is wrong with it."""
         is_json = content_type == JSON
         if self._scanners:
-            listed = self._scanners[is_json].read(body)
+            listed = self._scanners[is_json].read(body, candidates)
             if listed is not None:
                 rest = body[: listed.begin] + (b"[]" if is_json else b"\x90") + body[listed.end :]
                 with contextlib.suppress(RequestError):  # raised again below, for the whole body
-                    return self._read(rest, content_type)._replace(own=self._encoder.from_keys(listed.keys))
+                    return self._bounded(rest, content_type, 0)._replace(own=self._encoder.from_keys(listed.keys))
+        return self._bounded(body, content_type, candidates)
+
+    def _bounded(self, body: bytes, content_type: str, candidates: int) -> Parsed:
+        """Parse a body, unless it holds more values than a request of so many candidates needs: each would become an object."""
+        if len(body) > SMALL:
+            most = candidates * self._values + SPARE_VALUES
+            if count_values(np.frombuffer(body, np.uint8), content_type == JSON, most) > most:
+                message = f"the body holds more than {most:,} names and values; a request of {candidates:,} candidates needs fewer"
+                raise RequestError(413, "too_many_values", message)
         return self._read(body, content_type)
 
     def _read(self, body: bytes, content_type: str) -> Parsed:
@@ -151,7 +182,7 @@ class Wire:
         except msgspec.ValidationError as error:
             raise self._explained(str(error)) from None
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise RequestError(400, "malformed", f"the body is not {content_type}: {error}") from None
+            raise RequestError(400, "malformed", f"the body is not {content_type}: {echoed(str(error))}") from None
         astuple = msgspec.structs.astuple
         shared = dict(zip(self._user, astuple(request.user), strict=True))
         shared |= zip(self._context, astuple(request.context), strict=True)
@@ -161,9 +192,9 @@ class Wire:
     def _explained(self, error: str) -> RequestError:
         """The error that msgspec found, with its field."""
         what, _, path = error.partition(" - at `$")
-        place = path.rstrip("`").removeprefix(".")
-        unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what, flags=re.DOTALL)
-        if unknown is None:
+        place = echoed(path.rstrip("`").removeprefix("."))
+        if not what.startswith(UNKNOWN):
+            what = echoed(what)
             missing = re.fullmatch(r"Object missing required field `(.*)`", what)
             field = ".".join(filter(None, (place, missing[1] if missing else "")))
             if field == self._time and "`float`" in what:
@@ -171,7 +202,7 @@ class Wire:
             return RequestError(422, "invalid", f"{field or 'the body'}: {what[:1].lower()}{what[1:]}", field or None)
         parts = {"": list(self.request.__struct_fields__), "user": self._user, "context": self._context}
         known = parts.get(place, self._own)
-        name, where = unknown[1], place or "the request"
+        name, where = echoed(what.removeprefix(UNKNOWN).removesuffix("`")), place or "the request"
         message = f"{where}: unknown field {name!r}{nearest(name, known)}; allowed here: {', '.join(known) or 'none'}"
         return RequestError(422, "unknown_field", message, f"{place}.{name}" if place else name)
 
@@ -195,7 +226,8 @@ def _time_type(schema: Schema) -> Any:
     about = {"format": "date-time"} if schema.time_format is None else {"description": f"a time in the format {schema.time_format}"}
     scale = UNITS[schema.time_unit or "s"]
     number = Annotated[float, Meta(ge=EARLIEST * scale, le=(LATEST - 1) * scale)]
-    return number | Annotated[str, Meta(extra_json_schema=about)] | None
+    text = Annotated[str, Meta(max_length=ECHO, extra_json_schema=about)]
+    return number | text | None
 
 
 def _struct(name: str, fields: list[str], types: dict[str, Any]) -> type[msgspec.Struct]:

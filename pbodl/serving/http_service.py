@@ -22,13 +22,15 @@ from starlette.routing import Route
 
 from pbodl.errors import InputError
 from pbodl.serving.dashboard.routes import routes as dashboard_routes
-from pbodl.serving.http_messages import JSON, MSGPACK, ModelAnswer, RequestError, wire_of, write_scores
+from pbodl.serving.http_connection import TICKET
+from pbodl.serving.http_messages import JSON, MSGPACK, SECURITY, ModelAnswer, RequestError, echoed, wire_of, write_scores
 from pbodl.serving.openapi import document, page
 from pbodl.serving.predictor_source import PredictorSource
+from pbodl.serving.request_queue import Receive, RequestQueue, Ticket, read_body
 from pbodl.serving.scoring.exploration import explored
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.scoring.request_encoding import Encoded
-from pbodl.serving.server_limits import Gate, Limits, Receive, Token, read_body
+from pbodl.serving.server_limits import Limits, Token
 from pbodl.serving.server_metrics import ServerMetrics
 
 SCORE = "/v1/score"
@@ -37,6 +39,7 @@ COLLECT_EVERY = 1.0  # seconds
 LONG = 0.001  # seconds that a collection should take at most
 Send = Callable[[Any], Awaitable[None]]
 Endpoint = Callable[[Request], Awaitable[Response]]
+SECURE = [(name.lower().encode(), value.encode()) for name, value in SECURITY.items()]
 OUR_MISTAKE = RequestError(500, "internal", "internal error of the server; see its log")
 logger = logging.getLogger("pbodl.serving")
 
@@ -52,7 +55,8 @@ class HttpService:
     ) -> None:
         self.source, self.limits, self.token, self.run = source, limits or Limits(), token or Token(None), run
         self.metrics = ServerMetrics(source)
-        self._gate: Gate | None = None
+        self.queue = RequestQueue(self.limits)
+        self.path = SCORE.encode()
         routes = [
             Route("/v1/model", self.guarded(self._model)),
             Route("/metrics", self.guarded(self._metrics)),
@@ -70,20 +74,31 @@ class HttpService:
         else:
             await self._others(scope, receive, self._counted(scope, send))
 
-    @property
-    def gate(self) -> Gate:
-        if self._gate is None:  # made here, because it belongs to the running event loop
-            self._gate = Gate(self.limits)
-        return self._gate
+    def admit(self, headers: list[tuple[bytes, bytes]]) -> Ticket:
+        """A ticket for a request whose head is here; RequestError if its token is wrong, or the server is too busy."""
+        if self.token.required:
+            self.token.check(dict(headers))
+        return self.queue.ticket()
+
+    def refused(self, endpoint: str, status: int) -> None:
+        """Count an answer that the connection gave."""
+        self.metrics.requests.labels(endpoint, status).inc()
 
     async def _score(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer a request for scores, right or wrong."""
-        began = time.perf_counter()
+        ticket: Ticket | None = scope.get(TICKET)
         headers: dict[str, str] = {}
         content_type = JSON
         try:
-            async with self.gate.turn():
-                status, content_type, body = 200, *await self._answer(scope, dict(scope["headers"]), receive)
+            if ticket is None:
+                ticket = self.admit(scope["headers"])
+            given = dict(scope["headers"])
+            if scope["method"] != "POST":
+                raise RequestError(405, "method", f"{SCORE} accepts only POST", headers={"Allow": "POST"})
+            content_type = _content_type(given)
+            asked = await read_body(given, receive, ticket)
+            ticket.complete()
+            status, body = 200, await self.queue.run(ticket, lambda: self._answer(content_type, asked))
         except RequestError as error:
             status, body, headers = error.status, error.body(), error.headers
         except ConnectionResetError:
@@ -91,19 +106,18 @@ class HttpService:
         except Exception:
             logger.exception("a score request failed")
             status, body = OUR_MISTAKE.status, OUR_MISTAKE.body()
+        finally:
+            if ticket is not None:
+                ticket.done()
         await _reply(send, status, content_type if status == 200 else JSON, body, headers)
         self.metrics.requests.labels("score", status).inc()
-        if status == 200:
-            self.metrics.seconds.observe(time.perf_counter() - began)
+        if status == 200 and ticket is not None:
+            self.metrics.seconds.observe(time.perf_counter() - ticket.arrived)
 
-    async def _answer(self, scope: Any, headers: dict[bytes, bytes], receive: Receive) -> tuple[str, bytes]:
-        self.token.check(headers)
-        if scope["method"] != "POST":
-            raise RequestError(405, "method", f"{SCORE} accepts only POST", headers={"Allow": "POST"})
-        content_type = _content_type(headers)
-        body = await read_body(headers, receive, self.limits)
+    def _answer(self, content_type: str, body: bytes) -> bytes:
+        """The answer to the body of a request."""
         predictor = self._predictor()
-        parsed = wire_of(predictor.schema).read(body, content_type)
+        parsed = wire_of(predictor.schema).read(body, content_type, self.limits.candidates)
         if parsed.candidates > self.limits.candidates:
             message = f"{parsed.candidates:,} candidates are more than the {self.limits.candidates:,} that this server accepts"
             raise RequestError(413, "too_many_candidates", message, "candidates")
@@ -112,11 +126,11 @@ class HttpService:
             own = parsed.own if isinstance(parsed.own, Encoded) else predictor.encoder.encode_own(parsed.own)
         except InputError as error:
             field = re.search(r"(?:field|column) '([^']+)'", str(error))
-            raise RequestError(422, "invalid", str(error), field[1] if field else None) from None
+            raise RequestError(422, "invalid", str(error)[:1000], field[1] if field else None) from None
         version, scores = predictor.version, predictor.score_encoded(shared, own)
         self.metrics.scored(len(own.keys), float(scores.ctr.sum()))
         scores = explored(scores, parsed.explore, version.model.negative_rate, parsed.seed, parsed.c)
-        return content_type, write_scores(version.number, scores, parsed.detail, content_type)
+        return write_scores(version.number, scores, parsed.detail, content_type)
 
     def _predictor(self) -> Predictor:
         predictor = self.source.predictor
@@ -148,7 +162,8 @@ class HttpService:
         return _json(self._document())
 
     async def _docs(self, request: Request) -> Response:
-        return HTMLResponse(page(self._document(), str(request.base_url).rstrip("/")))
+        text, policy = page(self._document(), str(request.base_url).rstrip("/"))
+        return HTMLResponse(text, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
 
     def _document(self) -> dict[str, Any]:
         predictor = self.source.predictor
@@ -164,12 +179,14 @@ class HttpService:
         return guarded
 
     def _counted(self, scope: Any, send: Send) -> Send:
-        """`send` that also counts the answer."""
+        """`send` that also counts the answer, and adds the headers that every answer has."""
 
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":
                 endpoint = "score" if scope["path"] == SCORE else "other"
                 self.metrics.requests.labels(endpoint, message["status"]).inc()
+                own = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(header for header in SECURE if header[0] not in own)]
             await send(message)
 
         return counted
@@ -192,7 +209,7 @@ class HttpService:
         while True:
             await asyncio.sleep(COLLECT_EVERY)
             for _ in range(100):
-                if not self.gate.inside:
+                if not self.queue.in_flight:
                     break
                 await asyncio.sleep(0.001)
             began = time.perf_counter()
@@ -207,12 +224,12 @@ def _content_type(headers: dict[bytes, bytes]) -> str:
         raise RequestError(415, "content_encoding", "compressed bodies are not supported; send the body uncompressed")
     if given == JSON or given in MSGPACK:
         return given
-    message = f"the content type is {given or 'not given'!r}; send {JSON} or {MSGPACK[0]}"
+    message = f"the content type is {echoed(given or 'not given')!r}; send {JSON} or {MSGPACK[0]}"
     raise RequestError(415, "content_type", message, "Content-Type")
 
 
 async def _reply(send: Send, status: int, content_type: str, body: bytes, headers: dict[str, str]) -> None:
-    told = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+    told = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode()), *SECURE]
     told += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": told})
     await send({"type": "http.response.body", "body": body})
@@ -228,7 +245,7 @@ async def _request_error(request: Request, error: Any) -> Response:
 
 async def _http_error(request: Request, error: Any) -> Response:
     codes = {404: "not_found", 405: "method"}
-    message = f"there is no {request.url.path}; see /docs" if error.status_code == 404 else str(error.detail)
+    message = f"there is no {echoed(request.url.path)}; see /docs" if error.status_code == 404 else str(error.detail)
     told = RequestError(error.status_code, codes.get(error.status_code, "http"), message, headers=dict(error.headers or {}))
     return await _request_error(request, told)
 

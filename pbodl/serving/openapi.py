@@ -1,5 +1,7 @@
 """The OpenAPI document of a server, made from the structures of its requests and answers, and a web page that shows it."""
 
+import base64
+import hashlib
 import html
 import json
 import shlex
@@ -18,8 +20,8 @@ ERRORS = {
     400: "The body is not JSON or msgpack.",
     401: "The token is missing or wrong.",
     405: "The method is not allowed.",
-    408: "The body took too long to arrive.",
-    413: "The body, or the number of candidates, is too large.",
+    408: "The head or the body took too long to arrive.",
+    413: "The body, or the number of candidates or values, is too large.",
     415: "The content type is not supported.",
     422: "The body is not a request for this model; `field` says where.",
     503: "No model is loaded yet, or the server is busy; try again after `Retry-After` seconds.",
@@ -92,8 +94,8 @@ def _example(schema: Schema) -> dict[str, Any]:
     return {"user": user, "context": context, "candidates": [own]}
 
 
-def page(described: dict[str, Any], url: str) -> str:
-    """The document of the server at `url` as one web page that loads nothing from elsewhere."""
+def page(described: dict[str, Any], url: str) -> tuple[str, str]:
+    """The document of the server at `url` as one web page, and the policy that allows its style and nothing else."""
     info, schemas = described["info"], described["components"]["schemas"]
     parts = [f"<h1>{info['title']} {info['version']}</h1><p>{_text(info['description'])}</p>"]
     for path, operations in described["paths"].items():
@@ -115,7 +117,9 @@ def page(described: dict[str, Any], url: str) -> str:
         "pre{overflow-x:auto;padding:.5rem;border:1px solid gray}h2{margin-top:2rem}"
     )
     head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{info['title']}</title>"
-    return f"<!doctype html><html lang=en><head>{head}<style>{style}</style></head><body>{''.join(parts)}</body></html>"
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
+    return f"<!doctype html><html lang=en><head>{head}<style>{style}</style></head><body>{''.join(parts)}</body></html>", policy
 
 
 def _text(text: str) -> str:

@@ -7,6 +7,7 @@
 The follower runs in its own process at a low priority, so that loading a delta does not slow down any request.
 """
 
+import functools
 import logging
 import multiprocessing
 import os
@@ -28,11 +29,11 @@ import uvicorn
 from pbodl.errors import InputError
 from pbodl.serving.background import background
 from pbodl.serving.follower import Follower, Version
+from pbodl.serving.http_connection import CONNECTIONS, HttpConnection, Peers
 from pbodl.serving.http_service import HttpService
 from pbodl.serving.server_limits import Limits, Token
 from pbodl.serving.server_metrics import FOLDER
 from pbodl.serving.shared_versions import Announced, ServingWorker
-from pbodl.serving.whole_answers import WholeAnswers
 from pbodl.system.process_memory import process_memory
 from pbodl.system.stop_signals import StopRequest, stop_signals
 
@@ -41,7 +42,7 @@ POLL_EVERY = 0.25  # seconds between looks for a newer version in a local folder
 ASK_EVERY = 1.0  # seconds between looks into an object store, where every look costs money
 GRACE = 10.0  # seconds that requests under way have to finish
 SWITCH = 0.0005  # seconds that the thread which loads a new version may hold up a request
-KEEP_ALIVE = 75  # seconds that a connection may be idle: longer than clients keep theirs, so that they lose no request
+OTHER_FILES = 128  # that a worker may have open beside its connections
 PAUSE = 1.0  # seconds between the death of a worker and the start of another
 logger = logging.getLogger("pbodl.serving")
 
@@ -194,9 +195,25 @@ class _Supervisor:
                 process.join()
 
 
+def _most_connections() -> int:
+    """The number of connections that a worker accepts: as many as the system allows, and no more than it is built for."""
+    if sys.platform == "win32":
+        return CONNECTIONS
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, soft - OTHER_FILES)
+    return CONNECTIONS
+
+
 def _work(settings: ServeSettings, listening: socket.socket, follower: Connection, memory: str, at_once: bool) -> None:
     """Run a worker process; it answers at once, or when it has a model."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what clients get wrong is counted, not logged
     warnings.simplefilter("default")
     # The web server handles signals while it runs, and then raises them again for the handlers before it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -206,8 +223,8 @@ def _work(settings: ServeSettings, listening: socket.socket, follower: Connectio
         source.changed.wait()
     service = HttpService(source, settings.limits, Token.from_file(settings.token_file), settings.run)
     config = uvicorn.Config(
-        service, http=WholeAnswers, log_config=None, access_log=False, server_header=False, lifespan="on",
-        timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=int(GRACE),
+        service, http=functools.partial(HttpConnection, service, Peers(_most_connections())), ws="none", log_config=None,  # type: ignore[arg-type]
+        access_log=False, server_header=False, proxy_headers=False, lifespan="on", timeout_graceful_shutdown=int(GRACE),
     )  # fmt: skip
     server = uvicorn.Server(config)
 

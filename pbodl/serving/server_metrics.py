@@ -10,7 +10,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from pbodl.serving.predictor_source import PredictorSource
 
-SECONDS = (0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0)
+SECONDS = (0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0)
 SMOOTHING = 0.02  # share of the newest request in the prediction mean
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 GUARDS = ("rejected_embedding", "rejected_linear", "rejected_dense")
@@ -24,7 +24,10 @@ class ServerMetrics:
         registry = CollectorRegistry()
         self.requests = Counter("pbodl_requests", "Requests by endpoint and status.", ["endpoint", "status"], registry=registry)
         self.seconds = Histogram(
-            "pbodl_request_seconds", "Time from a score request's arrival to its answer.", registry=registry, buckets=SECONDS
+            "pbodl_request_seconds",
+            "Time from the first byte of a score request to its answer.",
+            registry=registry,
+            buckets=SECONDS,
         )
         self.candidates = Counter("pbodl_candidates", "Candidates scored.", registry=registry)
         self.prediction_mean = Gauge(

@@ -1,17 +1,23 @@
 """Services around small models, and requests for them."""
 
 import asyncio
+import contextlib
 import copy
+import functools
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import msgspec
 import numpy as np
+import uvicorn
+from uvicorn.server import ServerState
 
 from pbodl.data.table.feature_table import Table
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.serving.follower import Version
+from pbodl.serving.http_connection import HttpConnection, Peers
 from pbodl.serving.http_messages import JSON, MSGPACK
 from pbodl.serving.http_service import HttpService
 from pbodl.serving.scoring.packed_rows import COLUMN, unpack
@@ -64,6 +70,57 @@ class Asking:
     async def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
         async with httpx.AsyncClient(transport=self._transport, base_url="http://test") as client:
             return await client.request(method, path, **more)
+
+
+@contextlib.asynccontextmanager
+async def listening(service: HttpService, most: int = 100) -> AsyncIterator[int]:
+    """The service behind a socket of this process, as a worker runs it; gives the port."""
+    config = uvicorn.Config(service, log_config=None, lifespan="off", ws="none")
+    config.load()
+    make = functools.partial(HttpConnection, service, Peers(most), config=config, server_state=ServerState(), app_state={})
+    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+class RawClient:
+    """A connection on which a test decides about every byte."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> "RawClient":
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.writer.close()
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of the next answer."""
+        async with asyncio.timeout(60.0):
+            first, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[:-2]
+            headers = dict(line.split(": ", 1) for line in lines)
+            return int(first.split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
+
+    async def ended(self) -> bytes:
+        """What is left to read until the server ends the connection."""
+        async with asyncio.timeout(60.0):
+            try:
+                return await self.reader.read()
+            except ConnectionResetError:
+                return b""
+
+
+def head(body: bytes, **headers: str) -> bytes:
+    """The head of a request for scores."""
+    told = {"Host": "test", "Content-Type": JSON, "Content-Length": str(len(body))} | headers
+    return b"POST /v1/score HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in told.items()).encode() + b"\r\n"
 
 
 def trained(name: str = "fm") -> DeepProbit:

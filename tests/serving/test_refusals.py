@@ -1,15 +1,19 @@
 """What a server refuses, and how it says so: always in the same shape, never with a trace, and going on afterwards."""
 
 import asyncio
+import gc
 import logging
+import tracemalloc
 
 import httpx
 import pytest
 
+import pbodl
 from pbodl.serving.http_messages import JSON, MSGPACK, RequestError
 from pbodl.serving.http_service import HttpService
+from pbodl.serving.request_queue import RequestQueue, read_body
 from pbodl.serving.scoring.predictor import Predictor
-from pbodl.serving.server_limits import Gate, Limits, Token, read_body
+from pbodl.serving.server_limits import Limits, Token
 from tests.serving.services import REQUEST, Asking, Fixed, answer, ask, client_of, trained
 
 
@@ -175,7 +179,7 @@ def test_our_own_mistakes_do_not_leak(model, caplog):
 
 
 def test_a_full_queue_is_503(model):
-    """Two requests are being read, two wait, the fifth is refused; all others are answered once their bodies are there."""
+    """Bodies on their way hold no turn. Four complete requests are in flight, the fifth is refused from its first byte."""
     service = HttpService(Fixed(Predictor.of(model)), Limits(concurrent=2, waiting=2, patience=30.0))
 
     async def run():
@@ -189,32 +193,23 @@ def test_a_full_queue_is_503(model):
         transport = httpx.ASGITransport(service)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             post = lambda: client.post("/v1/score", content=body(), headers={"Content-Type": JSON})  # noqa: E731
-            waiting = [asyncio.create_task(post()) for _ in range(4)]
-            while service.gate.waiting < 2:
+            slow = [asyncio.create_task(post()) for _ in range(10)]
+            while service.queue.open < 10:
                 await asyncio.sleep(0)
+            others = [service.queue.ticket() for _ in range(4)]
+            for ticket in others:
+                ticket.complete()
             refused = await post()
+            for ticket in others:
+                ticket.done()
             more.set()
-            return refused, await asyncio.gather(*waiting)
+            return refused, await asyncio.gather(*slow)
 
     refused, answered = asyncio.run(run())
     assert_error(refused, 503, "busy", None, "queue is full")
     assert refused.headers["Retry-After"] == "1"
-    assert [response.status_code for response in answered] == [200] * 4
-    assert service.gate.inside == service.gate.waiting == 0
-
-
-def test_waiting_has_an_end():
-    async def run():
-        gate = Gate(Limits(concurrent=1, waiting=1, patience=0.01))
-        async with gate.turn():
-            with pytest.raises(RequestError, match="was busy") as refused:
-                async with gate.turn():
-                    pass
-        async with gate.turn():
-            return refused.value, gate.waiting
-
-    refused, waiting = asyncio.run(run())
-    assert (refused.status, waiting) == (503, 0)
+    assert [response.status_code for response in answered] == [200] * 10
+    assert (service.queue.open, service.queue.held, len(service.queue.in_flight)) == (0, 0, 0)
 
 
 def test_a_body_that_does_not_come():
@@ -225,7 +220,95 @@ def test_a_body_that_does_not_come():
         return {"type": "http.disconnect"}
 
     with pytest.raises(RequestError, match="did not arrive") as refused:
-        asyncio.run(read_body({}, never, Limits(patience=0.01)))
+        asyncio.run(read_body({}, never, RequestQueue(Limits(patience=0.01)).ticket()))
     assert refused.value.status == 408
     with pytest.raises(ConnectionResetError):
-        asyncio.run(read_body({}, left, Limits()))
+        asyncio.run(read_body({}, left, RequestQueue(Limits()).ticket()))
+
+
+BOMBS = {
+    "candidates": (JSON, b'{"candidates":[' + b"{}," * 2_700_000 + b"{}]}"),
+    "lists": (JSON, b'{"candidates":[],"user":{"tags":[' + b"1," * 4_000_000 + b"1]}}"),
+    "names": (JSON, b'{"candidates":[{' + b'"ad":1,' * 1_100_000 + b'"ad":1}]}'),
+    "nested": (JSON, b'{"candidates":[' + b"[" * 8_000_000),
+    "packed": (MSGPACK[0], b"\x81\xaacandidates\xdd\x00\x7a\x12\x00" + b"\x80" * 8_000_000),
+    "after a float": (MSGPACK[0], b"\x82\xa1c\xca\x3f\x80\x00\x00\xaacandidates\xdd\x00\x7a\x12\x00" + b"\x80" * 8_000_000),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bodies_are_bounded_by_structure(client, name):
+    """Eight megabytes of small values would become a gigabyte of objects, and stall the worker for a second."""
+    kind, body = BOMBS[name]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        response = client.post("/v1/score", content=body, headers={"Content-Type": kind})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert_error(response, 413, "too_many_values", None, "10,000 candidates")
+    assert peak < 8 * len(body)  # it was 130 times as much
+    assert len(response.content) < 1000
+
+
+def test_large_requests_within_the_limits_are_answered(model):
+    client = client_of(model)
+    many = [{"ad": "x" * 50, "price": 1.5}] * 10_000
+    assert len(answer(client, {**REQUEST, "candidates": many})["ctr"]) == 10_000
+    long = {**REQUEST, "candidates": [{"ad": "x" * 2_000_000}]}
+    assert len(answer(client, long)["ctr"]) == 1
+    assert len(answer(client, {**REQUEST, "user": {"tags": ["a long text"] * 9_000}})["ctr"]) == 5
+
+
+def test_one_long_list_does_not_make_all_candidates_large():
+    schema = pbodl.Schema(label="click", fields=[pbodl.Field("topics", group="ad", kind="multi"), pbodl.Field("site")])
+    model = pbodl.FMMLP(schema, dim=2, hidden=())
+    request = {"candidates": [{"topics": list(range(5000))}, *[{"topics": [1]}] * 999]}
+    refused = ask(client_of(model), request)
+    assert_error(refused, 422, "invalid", "topics", "5,000 values", "1,000 candidates", "at most 2,000")
+    assert len(answer(client_of(model), {"candidates": request["candidates"][:2]})["ctr"]) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"x" * 1_000_000: 1},
+        {"user": {"x" * 1_000_000: 1}},
+        {"explore": "x" * 1_000_000},
+        {"context": {"time": "x" * 1_000_000}},
+        {"candidates": [{"price": "x" * 1_000_000}]},
+        {"candidates": [{"x" * 1_000_000: 1}]},
+    ],
+)
+def test_errors_repeat_little(client, change):
+    for kind in (JSON, MSGPACK[0]):
+        response = ask(client, {**REQUEST, **change}, kind)
+        assert response.status_code == 422
+        assert response.text.count("x") <= 2 * 200 + 20  # in the message and in the field
+        assert len(response.content) < 1500
+
+
+def test_errors_of_paths_repeat_little(client):
+    for response in (client.get("/" + "x" * 10_000), client.get("/v1/curves?after=" + "x" * 10_000)):
+        assert response.status_code in (404, 422)
+        assert len(response.content) < 600
+    assert len(ask(client, REQUEST, JSON, **{"Content-Type": "x" * 10_000}).content) < 600
+
+
+def test_every_answer_has_the_security_headers(model):
+    client = client_of(model, token="secret")
+    allowed = {"Authorization": "Bearer secret"}
+    answers = [client.get(path, headers=allowed) for path in ("/", "/docs", "/openapi.json", "/v1/model", "/metrics", "/healthz")]
+    answers += [client.get(path, headers=allowed) for path in ("/v1/curves", "/v1/features", "/nowhere", "/dashboard/page.js")]
+    answers += [ask(client, REQUEST, **allowed), ask(client, REQUEST), ask(client, {"candidates": 1}, **allowed), client.post("/")]
+    for response in answers:
+        told = response.headers
+        assert told["X-Content-Type-Options"] == "nosniff"
+        assert told["X-Frame-Options"] == "DENY"
+        assert told["Referrer-Policy"] == "no-referrer"
+        assert told["Content-Security-Policy"].startswith("default-src 'none'")
+        assert "frame-ancestors 'none'" in told["Content-Security-Policy"]
+        assert "unsafe" not in told["Content-Security-Policy"]
+        assert told["Cache-Control"] in ("no-store", "no-cache")
+        assert [name for name, _ in told.multi_items()].count("content-security-policy") == 1

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from pbodl.publishing.curves import CurveReader, number
 from pbodl.serving.dashboard.feature_lists import features
 from pbodl.serving.follower import Version
-from pbodl.serving.http_messages import JSON, RequestError
+from pbodl.serving.http_messages import JSON, SECURITY, RequestError, echoed
 from pbodl.training.report.page import asset
 
 if TYPE_CHECKING:
@@ -33,11 +33,9 @@ FEATURES_EVERY = 2.0  # seconds for which an answer about the features is reused
 FEATURES_SHARE = 0.05  # ... or longer, so that computing it takes at most this share of a core
 SHARED = ("axes.js", "charts.js", "charts.css")  # with the reports
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-HEADERS = {
+HEADERS = SECURITY | {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
 
@@ -92,7 +90,9 @@ class Dashboard:
     async def curves(self, request: Request) -> Response:
         given = ",".join(request.query_params.getlist("after")) if "after" in request.query_params else "0"
         if not given.isdecimal() or len(given) > len(str(LAST)):
-            raise RequestError(422, "invalid", f"after is {given!r}; it must be the number of a point, 0 to {LAST}", "after")
+            raise RequestError(
+                422, "invalid", f"after is {echoed(given)!r}; it must be the number of a point, 0 to {LAST}", "after"
+            )
         lines = [] if self._reader is None else self._reader.lines()
         last = number(lines[-1]) if lines else 0
         # A number beyond the last one means that the run has started anew: all points are new then.

@@ -16,7 +16,7 @@ from pbodl.data.hashing import field_seed, wrapping
 from pbodl.data.scan.object_walk import NO_ROOM, names_of, scan_body
 
 USUAL_BYTES = 64  # of a candidate; most have more
-MOST = 100_000  # candidates that are read here; longer lists take the general way
+MOST = 100_000  # candidates that are read here, if no number is given; longer lists take the general way
 
 
 class Listed(NamedTuple):
@@ -41,10 +41,10 @@ class Scanner:
         self._names, self._is_json = names_of(fields, is_json), is_json
         self._listed = field_seed("candidates")  # a field's seed is the hash of its name
 
-    def read(self, body: bytes) -> Listed | None:
-        """The candidates of a body; None if it is not a plain case."""
+    def read(self, body: bytes, most: int = MOST) -> Listed | None:
+        """The candidates of a body; None if it is not a plain case, or if there are more than one over `most`."""
         data = np.frombuffer(body, np.uint8)
-        for room in (len(data) // USUAL_BYTES + 1, min(len(data), MOST)):
+        for room in (min(len(data) // USUAL_BYTES, most) + 1, min(len(data), most + 1)):
             keys = np.empty((room, len(self._names.seeds)), np.uint64)
             with wrapping():
                 n, begin, end = scan_body(data, self._names, self._listed, keys, np.zeros(32, np.uint8), self._is_json)

@@ -26,6 +26,7 @@ from pbodl.errors import InputError
 
 OWN_GROUP = "ad"
 BETWEEN = "\0"
+SLOTS = 2_000_000  # candidates times values of the longest list: every candidate has room for that many
 
 
 class Encoded(NamedTuple):
@@ -157,7 +158,14 @@ def _read_lists(field: Field, column: Sequence[Any]) -> CandidateColumn:
     """A slot for each distinct value of the longest list; null is missing, an empty list has no feature."""
     counts = [{b"": 1} if value is None else Counter(map(canonical_text, value)) for value in column]
     lengths = np.array([len(count) for count in counts], dtype=np.int64)
-    filled = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    longest = int(lengths.max(initial=0))
+    if longest * len(lengths) > SLOTS:
+        place = int(np.argmax(lengths))
+        raise InputError(
+            f"candidates[{place}]: list field {field.name!r} has {longest:,} values; with {len(lengths):,} candidates, a list may"
+            f" have at most {SLOTS // len(lengths):,}"
+        )
+    filled = np.arange(longest) < lengths[:, None]
     keys, values = np.zeros(filled.shape, np.uint64), np.ones(filled.shape, np.float32)
     texts = list(chain.from_iterable(counts))
     keys[filled] = hash_texts(texts, np.array([field_seed(field.name)], np.uint64), np.zeros(len(texts), np.int32))
