@@ -13,6 +13,10 @@ COMMA := ,
 # All extras: what the tests need, and what the lock holds.
 EXTRAS := test,docs,batch,serve,cluster,redis,kafka
 
+# What `make fuzz` runs, and how often each.
+FUZZED ?= body_json body_msgpack request events decoder tensors publication delta snapshot
+RUNS_EACH ?= 100000
+
 # An environment is set up again when what these files say changes, and not otherwise.
 STATE := $(shell cat pyproject.toml requirements.lock | cksum | tr ' ' '-')
 READY := .venv/ready-$(STATE)
@@ -21,7 +25,7 @@ LOWEST_READY := .venv-lowest/ready-$(shell cat pyproject.toml requirements-lowes
 BENCH_READY := .venv-bench/ready-$(shell cat pyproject.toml requirements.lock benchmarks/requirements.txt | cksum | tr ' ' '-')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-lowest check docs bench bench-peers dist lock clean
+.PHONY: help setup run test test-slow test-lowest fuzz check docs bench bench-peers dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -40,6 +44,16 @@ test-slow: $(READY) programs ## the tests that take longer
 
 test-lowest: $(LOWEST_READY) programs ## the suite with the lowest versions that pyproject.toml allows
 	$(LOWEST)/pytest -q -n $(WORKERS) --dist loadfile
+
+fuzz: $(READY) ## fuzz the readers of foreign bytes: guided by coverage as plain Python, then the compiled code at speed
+	test -x .venv-fuzz/bin/python || { $(PYTHON) -m venv .venv-fuzz && .venv-fuzz/bin/python -m pip -q install atheris; }
+	for target in $(FUZZED); do \
+		mkdir -p build/fuzz/$$target; \
+		NUMBA_DISABLE_JIT=1 PYTHONPATH=.:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		.venv-fuzz/bin/python -m tests.fuzz.guided $$target build/fuzz/$$target tests/fuzz/corpus/$$target \
+			-runs=$(RUNS_EACH) -max_len=4000 -timeout=30 -artifact_prefix=build/fuzz/$$target- -print_final_stats=1 || exit 1; \
+	done
+	$(BIN)/python -m tests.fuzz.mutated --runs $(RUNS_EACH)
 
 check: $(READY) docs ## ruff, mypy, import-linter, and the documentation
 	$(BIN)/ruff check .
@@ -76,7 +90,7 @@ lock: ## write requirements.lock from the newest releases, and requirements-lowe
 	@rm -rf build/lock
 
 clean: ## remove the environments, caches and builds
-	rm -rf .venv .venv-bench .venv-lowest build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-lowest .venv-fuzz build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find pbodl tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): | python-version

@@ -20,13 +20,13 @@ def serve(
     max_candidates: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum number of candidates in a request.")] = 10_000,
     max_body: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum size of a request body in bytes.")] = 8 * 2**20,
     max_concurrent: Annotated[
-        int, typer.Option(min=1, max=MOST, help="Number of requests that a worker reads and scores at a time.")
+        int, typer.Option(min=1, max=MOST, help="Number of complete requests that a worker works on at a time.")
     ] = 16,
     max_waiting: Annotated[
-        int, typer.Option(min=0, max=MOST, help="Number of requests that may queue; more are refused with 503.")
+        int, typer.Option(min=0, max=MOST, help="Number of requests that may queue beside them; more are refused with 503.")
     ] = 64,
     timeout: Annotated[
-        float, typer.Option(min=0.001, callback=finite, help="Seconds that a request may queue, and that its body may take.")
+        float, typer.Option(min=0.001, callback=finite, help="Seconds from a request's first byte to its last, and to its turn.")
     ] = 5.0,
 ) -> None:
     """Serve CTRs over HTTP from the newest model of a run. Ctrl-C finishes the requests in flight and stops."""

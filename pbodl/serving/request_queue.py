@@ -126,6 +126,7 @@ class RequestQueue:
                 future.set_result(work())
             except Exception as error:
                 future.set_exception(error)
+            ticket.done()  # its task wakes up later; until then, this must not keep others out
         self._ended = now() if self._waiting else None
 
 

@@ -3,8 +3,13 @@
 import msgspec
 import pytest
 
+from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
+from pbodl.serving.http_messages import JSON, MSGPACK, wire_of
+from pbodl.serving.openapi import document
+from pbodl.serving.server_limits import Limits
+from pbodl.streaming.events import EventDecoder
 
 FIELDS = [
     Field("hour", derive="hour_of_day"),
@@ -90,3 +95,32 @@ def test_refusals(make, words):
     with pytest.raises(InputError) as error:
         make()
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "a\ttab", "a\nline", "\x00", "half \ud800"])
+def test_names_that_json_could_not_carry_are_refused_before_training(name):
+    for make in (
+        lambda: Field(name),
+        lambda: Schema(label=name, fields=FIELDS),
+        lambda: Schema(label="click", fields=FIELDS, time=name),
+        lambda: Schema(label="click", fields=FIELDS, weight=name),
+    ):
+        with pytest.raises(InputError, match="rename the column"):
+            make()
+
+
+@pytest.mark.parametrize(
+    "name", ["it's", "a b", "<b>", "ü€😀", "a/b", "a.b", "`x`", "$", "\x7f", "\u2028", "{a}", "100%", "a,b", "'; --"]
+)
+def test_other_names_are_served_and_streamed(name):
+    schema = Schema(
+        label="click", fields=[Field(name, group="ad"), Field(f"{name} 2", group="user"), Field(f"{name} 3")], time="at"
+    )
+    request = {"candidates": [{name: "x"}], "user": {f"{name} 2": 7}, "context": {f"{name} 3": True, "at": 5.0}}
+    for kind, encode in ((JSON, msgspec.json.encode), (MSGPACK[0], msgspec.msgpack.encode)):
+        parsed = wire_of(schema).read(encode(request), kind)
+        assert parsed.own.keys.tolist() == [[hash_value(name, "x")]]
+        assert parsed.shared == {f"{name} 2": 7, f"{name} 3": True, "at": 5.0}
+        event = {"at": 5.0, "click": 1, name: "x", f"{name} 2": 7, f"{name} 3": True}
+        assert EventDecoder(schema).decode([encode(event)]).rows.keys[0] == hash_value(name, "x")
+    document(schema, Limits(), False)

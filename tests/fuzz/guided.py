@@ -5,10 +5,10 @@ NUMBA_DISABLE_JIT=1 python -m tests.fuzz.guided TARGET CORPUS_FOLDER... [-runs=1
 
 import sys
 
-import atheris
-
 
 def main() -> None:
+    import atheris  # in an environment of its own, which `make fuzz` makes
+
     name = sys.argv.pop(1)
     readers = [
         "pbodl.data", "pbodl.serving.http_messages", "pbodl.serving.scoring", "pbodl.serving.follower", "pbodl.streaming.events",

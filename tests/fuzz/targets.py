@@ -25,8 +25,8 @@ from pbodl.publishing.delta import changes, mark
 from pbodl.publishing.model_folder import DELTA, FULL, HEAD, MAGIC, FolderEntry, ModelFolder
 from pbodl.serving.follower import Follower
 from pbodl.serving.http_messages import JSON, MSGPACK, RequestError, Wire
-from pbodl.serving.shared_versions import memory_folder
 from pbodl.streaming.events import EventDecoder
+from pbodl.system.process_memory import memory_folder
 from pbodl.system.tensors import pack, unpack
 
 FIELDS = [Field("user", group="user"), Field("site"), Field("ad", group="ad"), Field("brand", group="ad")]

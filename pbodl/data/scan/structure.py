@@ -30,7 +30,7 @@ def count_values(data, is_json, most):
 @inlined
 def _count_json(data, most):
     """Every container and every value but the first of its container has a byte of its own: a bracket, or a comma."""
-    count, offset, end = 1, 0, len(data)
+    count, offset, end = 0, 0, len(data)
     while offset < end and count <= most:
         byte = data[offset]
         if byte == QUOTE:
