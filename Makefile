@@ -14,7 +14,7 @@ COMMA := ,
 EXTRAS := test,docs,batch,serve,cluster,redis,kafka
 
 # What `make fuzz` runs, and how often each.
-FUZZED ?= body_json body_msgpack request events decoder tensors publication delta snapshot
+FUZZED ?= body_json body_msgpack request events lines decoder tensors publication delta snapshot
 RUNS_EACH ?= 100000
 
 # An environment is set up again when what these files say changes, and not otherwise.

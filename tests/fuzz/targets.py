@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 import pbodl
+from pbodl.data.log.lines import LineBlock
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.models.deep_probit import DeepProbit
@@ -36,8 +37,7 @@ MIXED = Schema(
 )
 WIRE, MIXED_WIRE = Wire(SCHEMA), Wire(MIXED)
 EVENTS = Schema(label="click", time="time", fields=[Field("user"), Field("ad")])
-FAST, GENERAL, LISTS = EventDecoder(EVENTS), EventDecoder(EVENTS), EventDecoder(MIXED)
-GENERAL._plain.fits = False
+PLAIN_EVENTS, ALL_EVENTS = EventDecoder(EVENTS), EventDecoder(MIXED)
 
 
 def _kind(is_json: bool) -> str:
@@ -84,22 +84,38 @@ def request(data: bytes) -> None:
             continue
 
 
-def events(data: bytes) -> None:
-    """The scan of a message gives what the general reader gives, or leaves it alone."""
-    scanned = FAST._plain.scan([data]) if data else None
+def _events(contents: list[bytes] | LineBlock) -> None:
+    """The scan of messages or lines gives what the general reader gives, or leaves them alone."""
+    scanned = PLAIN_EVENTS._plain.scan(contents)
     if scanned is None:
         return
-    ref = GENERAL.decode([data])
+    ref = PLAIN_EVENTS._closer(contents)
     assert not ref.bad
     for comp, expected in zip((*scanned[:3], *scanned[3]), (ref.kinds, ref.ids, ref.times, *ref.rows), strict=True):
         np.testing.assert_array_equal(comp, expected)
 
 
+def _line_block(data: bytes) -> LineBlock:
+    whole = data.removesuffix(b"\n") + b"\n"
+    ends = [0, *(place + 1 for place, byte in enumerate(whole) if byte == 10)]
+    return LineBlock(whole, np.array(ends, np.int64))
+
+
+def events(data: bytes) -> None:
+    if data:
+        _events([data])
+
+
+def lines(data: bytes) -> None:
+    _events(_line_block(data))
+
+
 def decoder(data: bytes) -> None:
-    """Any messages become events and bad events, and nothing is raised; a message is cut at every byte 0x01."""
-    found = LISTS.decode(data.split(b"\x01"))
-    assert len(found.kinds) == len(found.ids) == len(found.times)
-    assert np.isfinite(found.times).all()
+    """Any messages or lines become events and bad events, and nothing is raised; a message ends at every byte 0x01."""
+    for contents in (data.split(b"\x01"), _line_block(data)):
+        found = ALL_EVENTS.decode(contents)
+        assert len(found.kinds) == len(found.ids) == len(found.times)
+        assert np.isfinite(found.times).all()
 
 
 def tensors(data: bytes) -> None:
@@ -190,7 +206,7 @@ def snapshot(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "body_json": body_json, "body_msgpack": body_msgpack, "request": request, "events": events, "decoder": decoder,
+    "body_json": body_json, "body_msgpack": body_msgpack, "request": request, "events": events, "lines": lines, "decoder": decoder,
     "tensors": tensors, "publication": publication, "delta": delta, "snapshot": snapshot,
 }  # fmt: skip
 
@@ -215,15 +231,20 @@ def seeds() -> dict[str, dict[str, bytes]]:
         {"time": 1731283200, "click": 1, "user": "u", "ad": None, "other": [1, {"a": 2}]},
     ]
     to_json, to_msgpack = msgspec.json.encode, msgspec.msgpack.encode
-    lines = b"\n".join(map(to_json, shown))
+    text = b"\n".join(map(to_json, shown))
     manifest, arrays = (FOLDER / "snapshot" / MANIFEST).read_bytes(), (FOLDER / "snapshot" / "model.safetensors").read_bytes()
-    both = {"array": to_json(shown), "packed": to_msgpack(shown), "lines": lines, "one": to_json(shown[0])}
+    both = {"array": to_json(shown), "packed": to_msgpack(shown), "lines": text, "one": to_json(shown[0])}
     return {
         "body_json": {"plain": to_json(asked), "mixed": to_json(mixed), "spaced": json.dumps(asked, indent=1).encode()},
         "body_msgpack": {"plain": to_msgpack(asked), "mixed": to_msgpack(mixed)},
         "request": {"json": b"j" + to_json(mixed), "msgpack": b"m" + to_msgpack(mixed), "plain": b"j" + to_json(asked)},
         "events": both,
-        "decoder": both | {"some": lines + b"\x01" + to_msgpack(shown[1]) + b'\x01{"time": "2024-11-11T00:00:00Z", "click": 0}'},
+        "lines": {
+            "lines": text,
+            "ends": text.replace(b"\n", b"\r\n\n") + b"\n",
+            "arrays": to_json(shown[:2]) + b"\n" + to_json(shown),
+        },
+        "decoder": both | {"some": text + b"\x01" + to_msgpack(shown[1]) + b'\x01{"time": "2024-11-11T00:00:00Z", "click": 0}'},
         "tensors": {"two": pack({"a": np.arange(3), "b": np.array([[True]])}), "none": pack({})},
         "publication": {"full": published(FIRST_CONTENT)},
         "delta": {"delta": published((FOLDER / "published" / FolderEntry(2, DELTA).name).read_bytes())},

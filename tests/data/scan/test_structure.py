@@ -39,7 +39,7 @@ def test_a_count_covers_what_a_reader_makes(value):
     finite = msgspec.json.decode(msgspec.json.encode(value))  # an infinity is null in JSON
     for body in (msgspec.json.encode(finite), json.dumps(finite, indent=1).encode()):
         assert made(finite) <= 2 * counted(body, True)  # the first value of a container has no mark of its own
-        assert counted(body, True) <= made(finite)
+        assert counted(body, True) <= 2 * made(finite)  # a container among others has a comma, too
     assert counted(msgspec.msgpack.encode(value), False) == made(value) + names(value)
 
 
