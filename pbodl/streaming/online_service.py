@@ -131,13 +131,21 @@ def _session(
 def _begun(config: Config, options: Options, broker: Broker) -> StreamLearner:
     """The run of the folder, or a new one, which is saved at once so that its first position is fixed."""
     if snapshots(options.out):
-        return StreamLearner.resume(config, options.out, options.join, options.given)
+        learner = StreamLearner.resume(config, options.out, options.join, options.given)
+        if learner.source not in (None, broker.source.kind):
+            raise InputError(
+                f"{options.out} learns from {learner.source}, and --source is {broker.source.kind}; give the source that it was "
+                "started with, or start a new run in another --out"
+            )
+        learner.source = broker.source.kind
+        return learner
     first = None
     if options.burn_in:
         with open_log(list(options.burn_in), config.schema) as reader:
             first = next(iter(reader)).batch
     begin = broker.ask(lambda: broker.source.start(options.begin))
     learner = StreamLearner.start(config, options.out, options.join, begin, first)
+    learner.source = broker.source.kind
     write_file(options.out / "config.toml", to_toml(config).encode())
     if options.burn_in:
         learner.history = learner.history._replace(position={})

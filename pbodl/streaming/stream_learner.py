@@ -77,6 +77,7 @@ class StreamLearner:
         self.whole = True  # false in the middle of a pack, where there is no position to save
         self.dropped = 0  # rows of abnormal stretches that were taken back
         self.gaps = 0  # in the stream, that were accepted
+        self.source: str | None = None  # what kind of stream the position is in
         self.history = StreamHistory()
 
     @classmethod
@@ -114,7 +115,7 @@ class StreamLearner:
         learner.join.load_state(snapshot.parts["join"])
         learner.watchdog.load_state(facts["watchdog"], snapshot.parts["watchdog"])
         learner.events, learner.bad, learner._bad_in_a_row, learner.dropped = facts["counts"]
-        learner.gaps = facts.get("gaps", 0)
+        learner.gaps, learner.source = facts.get("gaps", 0), facts.get("source")
         if learner._take_back is not None:
             learner._take_back.load_state(snapshot.parts["stretch"])
         learner.history = StreamHistory(**facts["history"])
@@ -232,6 +233,7 @@ class StreamLearner:
             "counts": [self.events, self.bad, self._bad_in_a_row, self.dropped],
             "history": self.history._asdict(),
             "gaps": self.gaps,
+            "source": self.source,
             "period": list(self.config.training.period(self.config.schema)),
         }
         parts = {"metrics": arrays, "join": self.join.state(), "watchdog": watched}

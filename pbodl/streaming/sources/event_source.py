@@ -80,6 +80,7 @@ class EventSource(Protocol):
     """What `pbodl online` reads from. `start` raises `Away` while the broker does not answer."""
 
     name: str  # as people write it
+    kind: str  # what a run must read from when it continues; hosts and folders may change
     away: str | None  # why the broker does not answer, while that lasts
     reconnects: int  # times that the broker did not answer
 

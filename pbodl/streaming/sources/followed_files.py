@@ -47,6 +47,7 @@ class FollowedFiles:
     piece  most bytes of text in a pack; a small number makes a replay at some speed smooth
     """
 
+    kind = "files"
     away: str | None = None
     reconnects = 0
 
@@ -59,9 +60,11 @@ class FollowedFiles:
 
     def start(self, at: str) -> StreamPosition:
         files = self._files()
-        if at == "start" or not files:
+        if not files or (at == "start" and self._is_folder):
             return StreamPosition()
         *before, last = files
+        if at == "start":
+            return self._position(FileMark(last.key, 0, str(last.inode)), {})
         file = self._opened(last)
         offset = file.rows() if isinstance(file, RowFile) else file.whole_lines()
         proof = f"{COMPLETE}{file.size}" if isinstance(file, RowFile) else file.proof(offset)
@@ -161,7 +164,10 @@ class FollowedFiles:
         else:
             beside = by_inode(self.name, int(mark.inode)) if mark.inode else None
             same, named = [beside] if beside is not None else [], self._files()
-        return [*(same if mark.offset else []), *named]
+        if mark.offset or not mark.inode:
+            return [*same, *named]
+        # Where nothing was read, there is no proof: a file of a folder is known by its name, another by its inode.
+        return named if self._is_folder else same
 
     def _later(self, mark: FileMark, inode: int | None, changed_at: int | None) -> list[Found]:
         """The files with content behind that of a mark, which has this inode and was written to at this time, if it is known."""
@@ -175,7 +181,9 @@ class FollowedFiles:
         if inode in inodes:
             files = files[inodes.index(inode) + 1 :]
         else:
-            files = [found for found in files if _is(found, self.name) or found.changed_at > (changed_at or time.time_ns())]
+            # It was removed, or gzipped under another name: what was written to after it follows it.
+            newer = (changed_at or time.time_ns()) - 1
+            files = [found for found in files if _is(found, self.name) or found.changed_at > newer + found.finished]
         return [found for found in files if found.source.size]
 
     def _late(self, mark: FileMark, finished: dict[str, int] | None) -> Pack | None:
@@ -191,8 +199,12 @@ class FollowedFiles:
 
     def _gap(self, mark: FileMark, finished: dict[str, int] | None, reason: str) -> Pack:
         """A pack that continues at the beginning of the file that now has the name, or else behind it."""
-        here = not self._is_folder or any(found.key == mark.key for found in self._files())
-        return Pack([], self._position(FileMark(mark.key, 0, "", NO_PROOF if here else COMPLETE), finished), reason)
+        here = next((found for found in self._files() if found.key == mark.key), None)
+        if self._is_folder:
+            following = FileMark(mark.key, 0, "", NO_PROOF if here is not None else COMPLETE)
+        else:
+            following = FileMark(mark.key, 0, str(here.inode) if here is not None else "")
+        return Pack([], self._position(following, finished), reason)
 
     def _position(self, mark: FileMark, finished: dict[str, int] | None) -> StreamPosition:
         position = StreamPosition({PART: tuple(mark)})

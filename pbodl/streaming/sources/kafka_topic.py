@@ -72,6 +72,7 @@ class KafkaTopic:
         self.topic, self.group = parts.topic, parts.group
         own = {"bootstrap.servers": parts.servers, "group.id": self.group or "pbodl", **FETCHING, "error_cb": self._hear}
         self._consumer = _client(confluent_kafka.Consumer, parts, QUIET | own | parts.options | {"enable.auto.commit": False})
+        self.kind = f"the Kafka topic {self.topic!r}"
         self.away: str | None = None
         self.reconnects = 0
         self._refused: str | None = None  # why the brokers refuse this client for good

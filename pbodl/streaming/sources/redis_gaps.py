@@ -51,10 +51,11 @@ def continued(mark: EntryId, count: int, stream: About, is_here: bool, found: in
             "learned; restore it from its append-only file if you can",
         )  # fmt: skip
     removed = stream.added - stream.length
-    if stream.added < count or (found and mark > (0, 0) and not is_here and stream.first <= mark and stream.deleted < mark):
-        return Continuation(
-            mark, removed, f"the entry {written(mark)}, which was learned, is not in it: it was made anew or restored"
-        )
+    # If all that is left is behind the mark, all up to the mark was removed; and behind it there is not more than was added.
+    anew = stream.added < count + found or (stream.first > mark and removed < count)
+    if anew or (found and mark > (0, 0) and not is_here and stream.first <= mark and stream.deleted < mark):
+        reason = f"the entry {written(mark)}, which was learned, is not in it: it was made anew or restored"
+        return Continuation(mark, stream.added - found if found < asked else removed, reason)
     if stream.first > mark and removed > count:
         trimmed = f"{removed - count} entries behind {written(mark)} were trimmed or deleted before they were read"
         return Continuation(mark, removed, f"{trimmed}; let the stream hold more (MAXLEN)")

@@ -59,6 +59,7 @@ class RedisStream:
             raise InputError(
                 f"--source {address!r}: after ? only `db`, `password_file`, and `group` together with `consumer`, are allowed"
             )
+        self.kind = f"the Redis stream {self.stream!r}"
         self.reconnects = 0
         self.away: str | None = None
         self._count = 16  # entries to ask for: grows where they are small
