@@ -206,3 +206,40 @@ def test_a_run_in_use_is_told_with_its_user(tmp_path: Path) -> None:
         finally:
             other.kill()
     rollback(tmp_path / "run")
+
+
+def test_a_gap_stops_the_learner_unless_it_is_accepted(tmp_path: Path) -> None:
+    events = traffic(200)
+    source = write(tmp_path / "events.jsonl", events[:100])
+    options = Options(source, tmp_path / "run", JOIN, until_end=True)
+    assert online(config(), options)["gaps"] == 0
+    (tmp_path / "events.jsonl").write_text("")  # as copytruncate does
+    write(tmp_path / "events.jsonl", events[100:])
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"has lost events: .* it was cut or replaced.*--accept-gap"):
+            online(config(), options)
+    figures = online(config(), options._replace(accept_gap=True))
+    assert (figures["events"], figures["gaps"]) == (len(events), 1)
+    assert online(config(), options)["gaps"] == 1
+
+
+def test_ten_events_from_the_future_do_not_expire_what_was_learned(tmp_path: Path) -> None:
+    settings = config()._replace(model={"dim": 4, "hidden": [8], "time_to_live": "7d"})
+    ahead = [impression(f"f{n}", 4e9 + n) for n in range(10)]
+    source = write(tmp_path / "events.jsonl", traffic(300))
+    options = Options(source, tmp_path / "run", JOIN, until_end=True)
+    before = online(settings, options)
+    write(tmp_path / "events.jsonl", ahead)
+    with pytest.raises(InputError, match="10 events in a row are more than a day ahead of the stream"):
+        online(settings, options)
+    write(tmp_path / "events.jsonl", [impression("last", 400.0)])
+    saved = StreamLearner.resume(settings, tmp_path / "run").metrics()
+    assert (saved["features"], saved["expired"], saved["bad"]) == (before["features"], 0, 0)
+    assert online(settings, options._replace(accept_gap=True))["gaps"] == 1
+
+
+def test_another_source_is_refused(tmp_path: Path) -> None:
+    options = Options(write(tmp_path / "events.jsonl", traffic(50)), tmp_path / "run", JOIN, until_end=True)
+    online(config(), options)
+    with pytest.raises(InputError, match="learns from files, and --source is the Redis stream 's'"):
+        online(config(), options._replace(source="redis://127.0.0.1:1/s"))
