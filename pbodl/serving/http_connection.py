@@ -227,13 +227,19 @@ def _parts(status: int, body: bytes, headers: tuple[tuple[str, str], ...]) -> tu
 
 
 class Joining:
-    """A transport that holds the head of an answer until the next write, or until the event loop's next turn."""
+    """A transport that holds the head of an answer until the next write, or until the event loop's next turn.
+
+    Answers to a client that has left go nowhere: the web server does not notice where a client sent several requests at once.
+    """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
         self._held = b""
 
     def write(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            self._held = b""
+            return
         if self._held:
             data, self._held = self._held + data, b""
         elif data.startswith(HEAD):
@@ -245,7 +251,8 @@ class Joining:
     def whole(self, data: bytes) -> None:
         """Write an answer that needs nothing more."""
         self.flush()
-        self._transport.write(data)
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def flush(self) -> None:
         """Write the head that is held."""
@@ -255,6 +262,14 @@ class Joining:
     def close(self) -> None:
         self.flush()
         self._transport.close()
+
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

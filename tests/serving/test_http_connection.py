@@ -263,6 +263,10 @@ def test_closing_loses_nothing():
     assert done(b"HTTP/1.1 204\r\n\r\n", "close", None) == [b"HTTP/1.1 204\r\n\r\n", "closed"]
 
 
+def test_answers_to_a_client_that_has_left_go_nowhere():
+    assert done("close", b"HTTP/1.1 200 OK\r\n\r\n", b"body", None) == ["closed"]
+
+
 def test_all_else_is_the_transports():
     async def asked() -> bool:
         joining = Joining(noting := Noting(), asyncio.get_running_loop())
