@@ -51,7 +51,7 @@ def test_options_arrive_by_name(learned):
 
 def test_the_defaults_are_those_of_the_service(learned):
     assert run().exit_code == 0
-    assert learned[0][1] == Options(source="log.jsonl", out=Path("run"))
+    assert learned[0][1] == Options(source="log.jsonl", out=Path("run"), given=())
 
 
 def test_an_unknown_beginning_is_refused(learned):

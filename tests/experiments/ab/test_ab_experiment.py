@@ -81,8 +81,8 @@ def test_processes_change_nothing(done, tmp_path):
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("--days", "0", "days is 0"), ("--rank-by", "clicks", "allowed: ecpm, ctr"), ("--seeds", "0", "seeds is 0"),
-        ("--ads", "1", "slots is 1"), ("--burn-in", "0", "burn-in is 0"), ("--workers", "0", "workers is 0"),
+        ("--days", "0", "'--days'"), ("--rank-by", "clicks", "allowed: ecpm, ctr"), ("--seeds", "0", "'--seeds'"),
+        ("--ads", "1", "slots is 1"), ("--burn-in", "0", "burn-in is 0"), ("--workers", "0", "'--workers'"),
     ],
 )  # fmt: skip
 def test_the_command_refuses_what_makes_no_sense(tmp_path, monkeypatch, capsys, option, value, words):
