@@ -57,7 +57,7 @@ def online(
         str | None, typer.Option(help="Action on abnormal data: hold publishing (default), or also drop what it taught.")
     ] = None,
     release: Annotated[bool, typer.Option("--release", help="Publish again after an alarm.")] = False,
-    accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Continue although the source has lost events.")] = False,
+    accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Continue behind lost events, and behind a leap.")] = False,
     dead_letters: Annotated[str | None, typer.Option(help="Target for bad events: a file, redis://... or kafka://...")] = None,
     metrics_port: Annotated[int | None, typer.Option(**PORTS, help="Port for /metrics on 127.0.0.1.")] = None,
     as_json: AsJson = False,

@@ -105,6 +105,13 @@ class FollowedFiles:
             self._open = None
 
     def _next(self, after: StreamPosition) -> Pack:
+        """What follows a position; nothing while a file is being renamed."""
+        try:
+            return self._following(after)
+        except FileNotFoundError:
+            return Pack([], after)
+
+    def _following(self, after: StreamPosition) -> Pack:
         """What follows a position: the rest of its file, or else the beginning of the next file that has something."""
         mark, finished = _mark(after), _finished(after)
         while True:
@@ -199,6 +206,7 @@ class FollowedFiles:
 
     def _gap(self, mark: FileMark, finished: dict[str, int] | None, reason: str) -> Pack:
         """A pack that continues at the beginning of the file that now has the name, or else behind it."""
+        self.close()
         here = next((found for found in self._files() if found.key == mark.key), None)
         if self._is_folder:
             following = FileMark(mark.key, 0, "", NO_PROOF if here is not None else COMPLETE)

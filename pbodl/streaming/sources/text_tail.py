@@ -108,7 +108,8 @@ class TextTail:
     def _read_header(self) -> bool:
         """Whether the file has its line of column names."""
         if self._parser is None:
-            head = os.pread(self._fd, LONGEST, 0)
+            head = os.pread(self._fd, 1 << 16, 0)
+            head = head if b"\n" in head else os.pread(self._fd, LONGEST, 0)
             self._header = head[: head.find(b"\n") + 1]
             if self._header:
                 columns = header_columns(self._name, self._header)

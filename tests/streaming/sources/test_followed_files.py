@@ -196,3 +196,13 @@ def test_a_line_without_end_is_a_bad_event_and_the_next_ones_are_read(tmp_path: 
     with path.open("a") as file:
         file.write("\n" + line(1))
     assert rest(source, bad.position)[0] == [1]
+
+
+def test_a_csv_file_that_was_cut_has_its_new_header(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("time,user,ad,click\n1,u,a,0\n2,u,a,0\n")
+    source = FollowedFiles(str(path))
+    _, after = rest(source, StreamPosition())
+    path.write_text("click,time,user\n1,7,u\n")
+    gap = source.read(after, 0.0)
+    assert gap.gap is not None and rest(source, gap.position)[0] == [7]
