@@ -13,6 +13,7 @@ import asyncio
 import functools
 import http
 import math
+import time
 from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -36,8 +37,8 @@ class Admitting(Protocol):
     limits: Limits
     path: bytes  # of requests that need a ticket
 
-    def admit(self, headers: list[tuple[bytes, bytes]]) -> Ticket:
-        """A ticket for a request with these headers, or RequestError."""
+    def admit(self, headers: list[tuple[bytes, bytes]], arrived: float) -> Ticket:
+        """A ticket for a request with these headers, whose first byte arrived then; or RequestError."""
         ...
 
     def refused(self, endpoint: str, status: int) -> None:
@@ -68,6 +69,7 @@ class HttpConnection(HttpToolsProtocol):
         self._in_message = False  # between the first byte of a request and its last
         self._skipped = False  # the request is answered already
         self._refused = False  # the connection is
+        self._arrived = 0.0  # when the first byte of the request did
         self._ticket: Ticket | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -119,6 +121,7 @@ class HttpConnection(HttpToolsProtocol):
             self._size = self._count = 0
         self._more = 0
         self._in_head = self._in_message = True
+        self._arrived = time.perf_counter()
         self._ticket = None
         if self.cycle is None or self.cycle.response_complete:
             self._until = self.loop.time() + self._patience
@@ -142,7 +145,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:  # otherwise it waits for its turn behind an earlier one
             if self.url == self._service.path and not self.expect_100_continue:
                 try:
-                    self._ticket = self._service.admit(self.headers)
+                    self._ticket = self._service.admit(self.headers, self._arrived)
                 except RequestError as error:
                     self._skip(error)
                     return
@@ -187,7 +190,9 @@ class HttpConnection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
+            task = self.loop.create_task(cycle.run_asgi(app))
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
         else:
             self._now_quiet(self._patience if self._in_message else KEEP_ALIVE)
 

@@ -74,11 +74,11 @@ class HttpService:
         else:
             await self._others(scope, receive, self._counted(scope, send))
 
-    def admit(self, headers: list[tuple[bytes, bytes]]) -> Ticket:
+    def admit(self, headers: list[tuple[bytes, bytes]], arrived: float | None = None) -> Ticket:
         """A ticket for a request whose head is here; RequestError if its token is wrong, or the server is too busy."""
         if self.token.required:
             self.token.check(dict(headers))
-        return self.queue.ticket()
+        return self.queue.ticket(arrived)
 
     def refused(self, endpoint: str, status: int) -> None:
         """Count an answer that the connection gave."""

@@ -32,8 +32,8 @@ class Ticket:
 
     __slots__ = ("_done", "_queue", "arrived", "completed", "held")
 
-    def __init__(self, queue: "RequestQueue") -> None:
-        self._queue, self.arrived = queue, now()
+    def __init__(self, queue: "RequestQueue", arrived: float) -> None:
+        self._queue, self.arrived = queue, arrived
         self.completed: float | None = None
         self.held = 0  # bytes of its body
         self._done = False
@@ -83,8 +83,8 @@ class RequestQueue:
         self._until: float | None = None  # end of this slice; None: the event loop has looked at the network since the last one
         self._ended: float | None = None  # when the last slice ended, if requests were left waiting
 
-    def ticket(self) -> Ticket:
-        """A ticket for a request whose first bytes are here; RequestError if the server is too busy for it."""
+    def ticket(self, arrived: float | None = None) -> Ticket:
+        """A ticket for a request whose first byte arrived then (by default now); RequestError if the server is too busy for it."""
         flying = self.in_flight
         if len(flying) >= self.limits.concurrent + self.limits.waiting:
             raise RequestError(503, "busy", "the server is busy, and its queue is full; try again in a second", headers=RETRY)
@@ -92,7 +92,7 @@ class RequestQueue:
             if oldest.completed is not None and now() - oldest.completed > STALE * self.limits.patience:
                 raise RequestError(503, "busy", "the server is busy, and its queue is slow; try again in a second", headers=RETRY)
             break
-        return Ticket(self)
+        return Ticket(self, now() if arrived is None else arrived)
 
     async def run(self, ticket: Ticket, work: Callable[[], Result]) -> Result:
         """What `work` returns, called when it is this request's turn; RequestError if that takes too long."""

@@ -86,6 +86,22 @@ def test_a_token_is_compared_before_the_body(predictor):
     assert (answered[0], rest) == (200, b"")
 
 
+def test_seconds_count_from_the_first_byte(predictor):
+    service = service_of(predictor)
+
+    async def ask(port):
+        async with RawClient(port) as client:
+            whole = head(BODY) + BODY
+            for piece in (whole[:20], whole[20:-20], whole[-20:]):
+                await asyncio.sleep(0.3)
+                client.send(piece)
+            return await client.answer()
+
+    assert asked(service, ask)[0] == 200
+    (taken,) = [line for line in service.metrics.text().decode().splitlines() if line.startswith("pbodl_request_seconds_sum")]
+    assert float(taken.split()[1]) >= 0.59
+
+
 def test_slow_bodies_hold_no_turn(predictor):
     """Many requests whose bodies never come, and one that is answered at once; then the slow ones are told, and closed."""
     service = service_of(predictor, concurrent=1, waiting=0, patience=2.0)
