@@ -16,7 +16,7 @@ from pbodl.parallel.threads.learning_threads import threads_for
 from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.dead_letters import DeadLetters
 from pbodl.streaming.events import EventDecoder, Events
-from pbodl.streaming.metrics_board import Board, MetricsPage
+from pbodl.streaming.metrics_board import EVERY, Board, MetricsPage
 from pbodl.streaming.sources.broker import Broker
 from pbodl.streaming.sources.event_source import Lost, StreamPosition, open_source
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
@@ -142,7 +142,10 @@ def _begun(config: Config, options: Options, broker: Broker) -> StreamLearner:
     first = None
     if options.burn_in:
         with open_log(list(options.burn_in), config.schema) as reader:
-            first = next(iter(reader)).batch
+            chunk = next(iter(reader), None)
+        if chunk is None:
+            raise InputError(f"--burn-in {', '.join(options.burn_in)} has no good rows; leave it out, or give a log that has some")
+        first = chunk.batch
     begin = broker.ask(lambda: broker.source.start(options.begin))
     learner = StreamLearner.start(config, options.out, options.join, begin, first)
     learner.source = broker.source.kind
@@ -180,6 +183,7 @@ class OnlineService:
         self.learner, self.broker, self.publisher, self.board, self.letters = learner, broker, publisher, board, letters
         self.source = broker.source
         self._saved_at, self.snapshot_seconds = time.monotonic(), 0.0
+        self._lag: int | None = None
         self._save_every = learner.config.training.snapshot_every
 
     def run(self, options: Options, stop: StopRequest) -> None:
@@ -202,7 +206,10 @@ class OnlineService:
         """Decoded packs of the source; None while there are no events. Runs in the background."""
         position, decoder = self.learner.position, EventDecoder(self.learner.config.schema, self.learner.model.spec.capacity)
         pace = Pace(options.speed) if options.speed is not None else None
+        asked_at = float("-inf")
         while True:
+            if time.monotonic() - asked_at >= EVERY:  # here and not in the main thread, which never waits for a broker
+                self._lag, asked_at = self.source.lag(self.learner.position), time.monotonic()
             pack = self.source.read(position, WAIT)
             if pack.gap is not None and not options.accept_gap:
                 raise InputError(f"{self.source.name} has lost events: {pack.gap}. Continue behind the gap with --accept-gap")
@@ -227,7 +234,7 @@ class OnlineService:
         if time.monotonic() - self._saved_at >= self._save_every:
             self.save()
         if self.board.is_due:
-            self.board.refresh(self.source.lag(self.learner.position), packs_ahead, self.snapshot_seconds)
+            self.board.refresh(self._lag, packs_ahead, self.snapshot_seconds)
 
     def publish(self) -> None:
         """Publish, unless the watchdog holds it; what cannot be written now is published later."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import pbodl.experiments.ab.ab_experiment  # while this process may still write to its cache
 import pbodl.experiments.live
 from pbodl import cli
 from pbodl.models.snapshot import load, snapshots
