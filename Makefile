@@ -11,7 +11,7 @@ PIP := -m pip --disable-pip-version-check install --quiet --constraint requireme
 
 COMMA := ,
 # All extras: what the tests need, and what the lock holds.
-EXTRAS := test,docs,batch,serve,cluster,redis,kafka
+EXTRAS := test,docs,sklearn,batch,serve,cluster,redis,kafka
 
 # What `make fuzz` runs, and how often each.
 FUZZED ?= body_json body_msgpack request events lines decoder tensors publication delta snapshot

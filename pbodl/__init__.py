@@ -1,5 +1,8 @@
 """PBODL: parallel Bayesian online deep learning for click-through rates."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from pbodl.baselines import AdPredictor, BatchDNN, BatchFM, FTRLProximal, MatchBox
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
@@ -8,6 +11,9 @@ from pbodl.models.deep_probit import FFMMLP, FMMLP, DeepProbit, SparseMLP
 from pbodl.models.pair_fm import PairFM
 from pbodl.models.snapshot import load
 from pbodl.models.spec import FieldPrior, Prior
+
+if TYPE_CHECKING:
+    from pbodl.interface.classifier import PBODLClassifier
 
 __version__ = "0.1.0"
 
@@ -23,6 +29,7 @@ __all__ = [
     "FieldPrior",
     "InputError",
     "MatchBox",
+    "PBODLClassifier",
     "PairFM",
     "Prediction",
     "Prior",
@@ -30,3 +37,17 @@ __all__ = [
     "SparseMLP",
     "load",
 ]
+
+# Imported when they are first asked for: scikit-learn may be missing, and the commands' code takes its time.
+_LATER = {"PBODLClassifier": "pbodl.interface.classifier"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'pbodl' has no attribute {name!r}")
+    globals()[name] = found = getattr(importlib.import_module(_LATER[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

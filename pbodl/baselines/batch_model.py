@@ -80,6 +80,7 @@ def draw_weights(keys, wanted, seed, scale, dim, weights):
 class BatchModel(Model):
     """A model that is fitted to its history. A subclass defines its network twice: for JAX and as a kernel."""
 
+    link = "logit"
     spec: BatchSpec
 
     @classmethod

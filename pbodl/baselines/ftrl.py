@@ -143,6 +143,7 @@ class FTRLProximal(LinearBaseline):
     """
 
     kind = "ftrl"
+    link = "logit"
     Spec = FTRLSpec
     numbers: ClassVar[tuple[str, str]] = ("z", "n")
     bias_numbers: ClassVar[tuple[str, ...]] = numbers

@@ -15,7 +15,7 @@ from pbodl.data.dict_rows import from_rows
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 
-__all__ = ["Batch", "concat", "from_data"]
+__all__ = ["Batch", "as_table", "concat", "from_data"]
 
 
 def from_data(schema: Schema, data: Any, labelled: bool) -> Batch:
@@ -32,7 +32,7 @@ def from_data(schema: Schema, data: Any, labelled: bool) -> Batch:
     if isinstance(data, Mapping):
         return from_rows(schema, [data], labelled)
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return from_table(schema, _as_table(data), labelled)
+        return from_table(schema, as_table(data), labelled)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         return from_rows(schema, data, labelled)
     raise InputError(
@@ -41,7 +41,8 @@ def from_data(schema: Schema, data: Any, labelled: bool) -> Batch:
     )
 
 
-def _as_table(data: Any) -> pa.Table:
+def as_table(data: Any) -> pa.Table:
+    """Data with Arrow's PyCapsule interface as an Arrow table."""
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):

@@ -18,6 +18,7 @@ from pbodl.data.convert import Batch, from_data
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import Schema, nearest
 from pbodl.errors import InputError
+from pbodl.models.recalibration import ctr_deviation
 
 SLICE = 65536  # rows of a table to hash at a time
 State = dict[str, NDArray]
@@ -35,6 +36,11 @@ class Prediction(NamedTuple):
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
 
+    @property
+    def std(self) -> NDArray[np.float64]:
+        """The standard deviation of each CTR, recalibrated like the CTR: how far the true CTR may be from the predicted one."""
+        return ctr_deviation(self.ctr, self.mean, self.variance)
+
 
 class Model(ABC):
     """A CTR model that learns from a stream."""
@@ -42,6 +48,7 @@ class Model(ABC):
     kind: ClassVar[str]
     Spec: ClassVar[type[msgspec.Struct]]
     kinds: ClassVar[dict[str, type["Model"]]] = {}
+    link: ClassVar[str] = "probit"  # how the latent score becomes a CTR; or "logit"
     _supervised = True  # River asks
 
     def __init__(self, schema: Schema, spec: Any) -> None:

@@ -288,7 +288,8 @@ def _stop(actors: Sequence[Any]) -> None:
 
 def _model(recipe: bytes) -> DeepProbit:
     """An empty model of the kind that is being trained."""
-    import pbodl  # noqa: F401  registers all kinds
+    import pbodl.baselines
+    import pbodl.models.pair_fm  # noqa: F401  both register kinds of models
 
     given = msgspec.json.decode(recipe)
     kind = Model.kinds[given["kind"]]

@@ -19,12 +19,12 @@ from pbodl._jit import inlined, jit, kernel, prefetch
 from pbodl.data.table.memory import aligned
 from pbodl.kernels.adf import decay
 from pbodl.kernels.arguments import USUAL
+from pbodl.kernels.click_moments import click_moments
 from pbodl.kernels.layers.dense import BLOCK
 from pbodl.kernels.layers.embedding import kept_share, means_decay, standard_draw
 from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, FM, GROUP_FM, PAIRS, SUM, join_exact, join_printed
 from pbodl.kernels.normal import ONE, TWO, ZERO
 from pbodl.kernels.sample_blocks import add_outputs, make_block
-from pbodl.serving.scoring.click_moments import click_moments
 
 # The operations that `join`, `combine` and `into_block` know; pairs meet in `pair_candidates`.
 SERVED = {CONCAT: "concat", SUM: "sum", FM: "FM", FFM: "FFM", GROUP_FM: "FM between groups", PAIRS: "pairs"}

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import jit, kernel, prefetch
+from pbodl.kernels.click_moments import click_moments
 from pbodl.kernels.layers.pairs import make_pair_scratch, pairs_forward
 from pbodl.kernels.normal import ZERO
 from pbodl.serving.scoring.candidate_kernels import AHEAD, Sums, sum_features
-from pbodl.serving.scoring.click_moments import click_moments
 
 REGISTER = 8  # numbers of float32
 

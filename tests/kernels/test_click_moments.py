@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pbodl.serving.scoring.click_moments import click_moments
+from pbodl.kernels.click_moments import click_moments
 
 pytestmark = pytest.mark.nojit
 
