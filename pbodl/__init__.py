@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pbodl.baselines import AdPredictor, BatchDNN, BatchFM, FTRLProximal, MatchBox
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
+from pbodl.models.contract import Model as _Model
 from pbodl.models.contract import Prediction
 from pbodl.models.deep_probit import FFMMLP, FMMLP, DeepProbit, SparseMLP
 from pbodl.models.pair_fm import PairFM
@@ -14,6 +15,7 @@ from pbodl.models.spec import FieldPrior, Prior
 
 if TYPE_CHECKING:
     from pbodl.interface.classifier import PBODLClassifier
+    from pbodl.interface.workflow import evaluate, explain, guess, train
 
 __version__ = "0.1.0"
 
@@ -35,11 +37,16 @@ __all__ = [
     "Prior",
     "Schema",
     "SparseMLP",
+    "evaluate",
+    "explain",
+    "guess",
     "load",
+    "train",
 ]
 
 # Imported when they are first asked for: scikit-learn may be missing, and the commands' code takes its time.
-_LATER = {"PBODLClassifier": "pbodl.interface.classifier"}
+_WORKFLOW = "pbodl.interface.workflow"
+_LATER = {"PBODLClassifier": "pbodl.interface.classifier"} | dict.fromkeys(("evaluate", "explain", "guess", "train"), _WORKFLOW)
 
 
 def __getattr__(name: str) -> Any:
@@ -51,3 +58,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _report(model: _Model) -> Any:
+    return importlib.import_module("pbodl.interface.notebook").report(model)
+
+
+_Model.reporter = staticmethod(_report)

@@ -1,17 +1,15 @@
 """Commands on a trained model: `evaluate`, `predict`, `inspect` and `rollback`."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pbodl.commands.shared_options import AsJson, BadRows, BadRowsFile, Paths, RunFolder, print_json
-from pbodl.data.log.log_reader import LogReader, open_log
 from pbodl.errors import InputError
+from pbodl.interface.workflow import watched
 from pbodl.models.snapshot import load, rollback
-from pbodl.training.display import bar, console, evaluation_tables
+from pbodl.training.display import console, evaluation_tables
 from pbodl.training.evaluate import evaluate as evaluate_model
 from pbodl.training.inspect import inspection
 from pbodl.training.predict import predict_file
@@ -29,7 +27,7 @@ def evaluate(
     model = load(run)
     columns = [] if by is None else [by]
     options = {"bad_rows": bad_rows, "bad_rows_file": bad_rows_file, "columns": columns}
-    with _watched("evaluate", data, model.schema, **options) as (reader, progress):
+    with watched("evaluate", data, model.schema, **options) as (reader, progress):
         figures = evaluate_model(model, reader, by, progress)
     for table in evaluation_tables(figures):
         console.print(table)
@@ -44,7 +42,7 @@ def predict(
 ) -> None:
     """Predict the CTR of every row of a log. Adds the latent mean and standard deviation; the log needs no label."""
     model = load(run)
-    with _watched("predict", data, model.schema, labelled=False) as (reader, progress):
+    with watched("predict", data, model.schema, labelled=False) as (reader, progress):
         rows = predict_file(model, reader, out, progress)
     console.print(f"{rows:,} predictions in {out}")
     print_json({"rows": rows, "out": str(out)}, as_json)
@@ -74,11 +72,3 @@ def roll_back(run: RunFolder) -> None:
     """Set the newest snapshot aside and return to the one before it."""
     aside, newest = rollback(run)
     console.print(f"the newest snapshot went to {aside}; {newest.name} is the newest now")
-
-
-@contextmanager
-def _watched(name: str, data: list[str], schema: Any, **options: Any) -> Iterator[tuple[LogReader, Callable[[int], None]]]:
-    """A reader of the log, and a function that moves a progress bar to the number of rows done."""
-    with open_log(data, schema, **options) as reader, bar() as progress:
-        task = progress.add_task(name, total=reader.rows_total, text="")
-        yield reader, lambda done: progress.update(task, completed=done, total=reader.rows_total)

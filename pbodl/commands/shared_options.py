@@ -5,14 +5,14 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from pbodl.data.guess.schema_guess import guess
+from pbodl.data.schema import Schema
+from pbodl.interface.workflow import tables_for
 from pbodl.parallel.merge import MERGES
-from pbodl.training.config import read_config
 from pbodl.training.display import console
-from pbodl.training.presets import PRESETS, named_tables
+from pbodl.training.presets import PRESETS
 
 Paths = Annotated[list[str], typer.Argument(help="Files (CSV, CSV.gz, JSON lines, Parquet), globs, folders or s3:// addresses.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder written by `pbodl train` or `pbodl online`.")]
@@ -40,14 +40,13 @@ def finite(value: float | None) -> float | None:
 
 def chosen_tables(config: Path | None, preset: str | None, data: list[str], out: Path, resume: bool) -> dict[str, Any]:
     """The configuration from a file, a preset or the run to resume; without any, one with a schema guessed from the data."""
-    named = named_tables(config, preset)
-    if named is not None:
-        return named
-    if resume and (out / "config.toml").exists():
-        return read_config(out / "config.toml")
-    found = guess(data[0])
-    console.print(f"no --config and no --preset: the schema is guessed from {data[0]} (see `pbodl data inspect`)")
-    return {"schema": msgspec.to_builtins(found.schema())}
+
+    def guessing(source: Any) -> Schema:
+        schema = guess(data[0]).schema()
+        console.print(f"no --config and no --preset: the schema is guessed from {data[0]} (see `pbodl data inspect`)")
+        return schema
+
+    return tables_for(data, config=config, preset=preset, resumed=out if resume else None, guessing=guessing)
 
 
 def print_json(result: dict[str, Any], as_json: bool) -> None:

@@ -6,7 +6,7 @@ Its `schema` and its `spec` describe a model; its `state()`, plain arrays by nam
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -48,6 +48,7 @@ class Model(ABC):
     kind: ClassVar[str]
     Spec: ClassVar[type[msgspec.Struct]]
     kinds: ClassVar[dict[str, type["Model"]]] = {}
+    reporter: ClassVar[Callable[["Model"], Any]]  # makes the report; `pbodl` sets it, since reports stand above models
     link: ClassVar[str] = "probit"  # how the latent score becomes a CTR; or "logit"
     _supervised = True  # River asks
 
@@ -57,6 +58,9 @@ class Model(ABC):
         self.schema = schema
         self.spec = spec
         self.rows_learned = 0
+        self.run: Path | None = None  # the run folder that it was loaded from
+        self.figures: dict[str, Any] | None = None  # of its training, and the page that shows them
+        self.page: str | None = None
         _join_river()
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -132,6 +136,10 @@ class Model(ABC):
 
         return snapshot.save(self, run)
 
+    def report(self) -> Any:
+        """The report of the model, with the curves of its training: a notebook shows it, and its `save(path)` writes a page."""
+        return type(self).reporter(self)
+
     @property
     def negative_rate(self) -> float:
         """The share of negatives that is left in this model's stream; predictions are recalibrated by it."""
@@ -148,7 +156,23 @@ class Model(ABC):
                 yield batch
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self.schema.fields)} fields, {self.rows_learned} rows learned)"
+        fields, facts = len(self.schema.fields), self.metrics()
+        about = [f"{fields} field{'s' * (fields != 1)}", f"{self.rows_learned:,} rows learned"]
+        if "features" in facts:
+            about.append(f"{facts['features']:,} features in {_size(getattr(self, 'table', None))}")
+        if self.negative_rate != 1.0:
+            about.append(f"recalibrated for negative_rate={self.negative_rate:.4g}")
+        return f"{type(self).__name__}({', '.join(about)})"
+
+
+def _size(table: Any) -> str:
+    """The memory of a table, in few letters."""
+    size = float(getattr(table, "nbytes", 0))
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000.0:
+            return f"{size:.3g} {unit}"
+        size /= 1000.0
+    return f"{size:.3g} GB"
 
 
 def check_state(model: Model, given: Mapping[str, NDArray], rows: tuple[str, ...]) -> None:

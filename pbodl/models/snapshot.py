@@ -79,7 +79,7 @@ def load(path: str | Path) -> Model:
     >>> with tempfile.TemporaryDirectory() as run:
     ...     _ = model.save(run)
     ...     pbodl.load(run)
-    FMMLP(1 fields, 0 rows learned)
+    FMMLP(1 field, 0 rows learned, ...)
     """
     return load_snapshot(path).model
 
@@ -152,6 +152,7 @@ def _read(path: Path) -> Snapshot:
         schema = msgspec.convert(manifest["schema"], Schema)
         model = kind.from_spec(schema, msgspec.convert(manifest["spec"], kind.Spec))
         model.load_state(arrays.pop("model"))
+        model.run = path.parent.parent
     except InputError as error:
         raise InputError(f"snapshot {path} is refused: {error}") from error
     except (OSError, KeyError, ValueError, TypeError, msgspec.ValidationError) as error:

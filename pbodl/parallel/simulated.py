@@ -31,7 +31,7 @@ class Cluster:
     >>> cluster = Cluster(pbodl.FMMLP(schema, dim=2, hidden=()), workers=4, shards=2)
     >>> ctr = cluster.learn([{"ad": n % 7, "click": n % 2} for n in range(1000)])
     >>> cluster.model()
-    FMMLP(1 fields, 1000 rows learned)
+    FMMLP(1 field, 1,000 rows learned, 7 features in ...)
     """
 
     def __init__(

@@ -45,7 +45,10 @@ def stop_signals(*numbers: int) -> Iterator[StopRequest]:
 
 @contextlib.contextmanager
 def handling(handler: Handler, *numbers: int) -> Iterator[None]:
-    """Within the block, `handler` handles these signals."""
+    """Within the block, `handler` handles these signals; only the main thread gets signals, elsewhere nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -78,18 +78,28 @@ def with_changes(tables: Mapping[str, Any], changes: Iterable[str]) -> dict[str,
     >>> with_changes({"model": {"dim": 8}}, ["model.dim=16", "training.half_life=7d"])
     {'model': {'dim': 16}, 'training': {'half_life': '7d'}}
     """
-    result = msgspec.convert(msgspec.to_builtins(tables), dict[str, Any])
+    values: dict[str, Any] = {}
     for change in changes:
         path, equals, text = change.partition("=")
-        *parents, last = path.strip().split(".")
-        if not equals or not parents:
+        if not equals or "." not in path:
             raise InputError(f"--set {change!r} is not of the form table.key=value, such as model.dim=16")
+        values[path.strip()] = _value(text)
+    return with_values(tables, values, "--set")
+
+
+def with_values(tables: Mapping[str, Any], values: Mapping[str, Any], what: str = "the setting") -> dict[str, Any]:
+    """The tables after other values for keys such as "model.dim"; errors call them `what`."""
+    result = msgspec.convert(msgspec.to_builtins(tables), dict[str, Any])
+    for path, value in values.items():
+        *parents, last = str(path).split(".")
+        if not parents:
+            raise InputError(f"{what} {path!r} is not of the form table.key, such as model.dim")
         table = result
         for name in parents:
             table = table.setdefault(name, {})
             if not isinstance(table, dict):
-                raise InputError(f"--set {change!r}: {name!r} is a value, not a table")
-        table[last] = _value(text)
+                raise InputError(f"{what} {path!r}: {name!r} is a value, not a table")
+        table[last] = value
     return result
 
 

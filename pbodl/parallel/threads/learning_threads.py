@@ -55,7 +55,7 @@ class Threads(Learning):
     >>> model.learn_with(Threads(workers=2))
     >>> ctr = model.learn([{"ad": n % 7, "click": n % 2} for n in range(4000)])
     >>> model
-    FMMLP(1 fields, 4000 rows learned)
+    FMMLP(1 field, 4,000 rows learned, 7 features in ...)
     """
 
     def __init__(self, workers: int, merge: str = DEFAULT, burn_in: Duration | None = None, in_turns: bool = False) -> None:

@@ -37,7 +37,7 @@ def overview(run: str | Path) -> dict[str, Any]:
     names = readable_names(run, model.schema)
     left = weights.variance_left()
     found |= {"features": len(weights.keys), "names": 0 if names is None else len(names)}
-    found["fields"] = [_field_line(model, weights, index, left) for index in range(len(model.schema.fields))]
+    found["fields"] = [field_line(model, weights, index, left) for index in range(len(model.schema.fields))]
     if isinstance(model, PairFM):
         found["pairs"] = pairs_by_spread(model)
     if left is not None:
@@ -88,7 +88,8 @@ def explain(run: str | Path, row: str | Path) -> dict[str, Any]:
     return {"what": "explanation", **explained(load_snapshot(run).model, read_row(row))}
 
 
-def _field_line(model: Model, weights: FeatureWeights, index: int, left: np.ndarray | None) -> dict[str, Any]:
+def field_line(model: Model, weights: FeatureWeights, index: int, left: np.ndarray | None = None) -> dict[str, Any]:
+    """The features of one field: how many, and how often they were seen."""
     mine = weights.fields == index
     n = int(mine.sum())
     line = {"field": model.schema.fields[index].name, "group": model.schema.fields[index].group, "features": n}
