@@ -25,6 +25,7 @@ from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.kernels.adf import decay, tempered
 from pbodl.kernels.arguments import Features, LabelledSamples
+from pbodl.kernels.draws import BIAS_KEY, noise_at
 from pbodl.kernels.normal import cdf, corrections
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Prediction, State
@@ -135,6 +136,24 @@ def predict_batch(weights, last_seen, bias, features, now, dynamics, mean, varia
 
 
 @jit
+def sample_linear(weights, last_seen, bias, features, now, dynamics, seeds, z):
+    """AdPredictor's Σ x_i w_i under every draw, one seed for each. MODIFIES: z (draws, samples)."""
+    indptr, rows, values, keys = features.indptr, features.rows, features.values, features.keys
+    for draw in range(len(seeds)):
+        at_bias = bias[MEAN] + math.sqrt(bias[VARIANCE]) * noise_at(seeds[draw], BIAS_KEY, np.uint64(0))
+        for sample in range(z.shape[1]):
+            total = at_bias
+            for j in range(indptr[sample], indptr[sample + 1]):
+                r, m, v = rows[j], 0.0, dynamics.prior_variance
+                if r >= 0:
+                    m, v = weights[r, MEAN], weights[r, VARIANCE]
+                    if dynamics.half_life > 0.0:
+                        m, v = forgotten(m, v, now - last_seen[r], dynamics)
+                total += np.float64(values[j]) * (m + math.sqrt(v) * noise_at(seeds[draw], keys[j], np.uint64(0)))
+            z[draw, sample] = total
+
+
+@jit
 def click_probabilities(mean, variance, noise, ctr):
     """Φ(m/√(β² + v)). MODIFIES: ctr."""
     for sample in range(len(mean)):
@@ -206,6 +225,10 @@ class AdPredictor(LinearBaseline):
         predict_batch(self.pairs(), self.table.last_seen, self.bias, features, self.clock, self.dynamics, mean, variance)
         click_probabilities(mean, variance, self.dynamics.noise, ctr)
         return Prediction(ctr, mean / self.spec.beta, variance / self.spec.beta**2)
+
+    def _draw_samples(self, features: Features, seeds: NDArray[np.uint64], z: NDArray[np.float64]) -> None:
+        sample_linear(self.pairs(), self.table.last_seen, self.bias, features, self.clock, self.dynamics, seeds, z)
+        z /= self.spec.beta
 
     def prior_variances(self) -> State:
         return {"weight.variance": np.full((len(self.schema.fields), 1), self.spec.prior_variance)}

@@ -39,6 +39,7 @@ from pbodl.baselines.matchbox_messages import (
     initialise_traits,
     learn_batch,
     predict_batch,
+    sample_bilinear,
 )
 from pbodl.baselines.online_baseline import OnlineBaseline
 from pbodl.data.hashing import wrapping
@@ -171,6 +172,10 @@ class MatchBox(OnlineBaseline):
             predict_batch(self.traits(), self.bias, features, self.clock, self.settings, mean, variance)
         click_probabilities(mean, variance, self.settings.noise, ctr)
         return Prediction(ctr, mean / self.spec.beta, variance / self.spec.beta**2)
+
+    def _draw_samples(self, features: Features, seeds: NDArray[np.uint64], z: NDArray[np.float64]) -> None:
+        sample_bilinear(self.traits(), self.bias, features, self.clock, self.settings, seeds, z)
+        z /= self.spec.beta
 
     def prior_variances(self) -> State:
         n, settings = len(self.schema.fields), self.settings

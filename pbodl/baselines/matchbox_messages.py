@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import inlined, jit
+from pbodl.kernels.draws import BIAS_KEY, noise_at
 from pbodl.kernels.guards import SMALLEST, guarded, in_bounds
 from pbodl.kernels.layers.embedding import standard_draw
 from pbodl.kernels.normal import ONE, ZERO, cdf, corrections
@@ -268,3 +269,32 @@ def predict_batch(traits, bias, features, now, settings, mean, variance):
         m_b, v_b = sums_preview(traits, features, sample, now, settings, w)
         m_z, v_z = product_forward(w)
         mean[sample], variance[sample] = m_b + bias[MEAN] + m_z, v_b + bias[VARIANCE] + growth + v_z
+
+
+@jit
+def sample_bilinear(traits, bias, features, now, settings, seeds, z):
+    """MatchBox's r under every draw, one seed for each. MODIFIES: z (draws, samples)."""
+    rows, values, keys, dim = features.rows, features.values, features.keys, traits.mean.shape[1]
+    sides = np.empty((2, dim))
+    bias_variance = bias[VARIANCE] + settings.drift * max(now - bias[LAST_SEEN], 0.0)
+    for draw in range(len(seeds)):
+        seed = seeds[draw]
+        at_bias = bias[MEAN] + math.sqrt(bias_variance) * noise_at(seed, BIAS_KEY, np.uint64(0))
+        for sample in range(z.shape[1]):
+            total = at_bias
+            sides[:] = 0.0
+            for j in range(features.indptr[sample], features.indptr[sample + 1]):
+                r, x, side = rows[j], np.float64(values[j]), sides[settings.side_of_field[features.fields[j]]]
+                growth = settings.drift * max(now - traits.last_seen[r], 0.0) if r >= 0 else 0.0
+                for k in range(dim):
+                    m, v = ZERO, settings.variance
+                    if r >= 0:
+                        m, v = traits.mean[r, k], traits.variance[r, k]
+                    else:
+                        m = settings.initial_scale * standard_draw(settings.seed, keys[j], np.uint64(k))
+                    side[k] += x * (m + math.sqrt(v + growth) * noise_at(seed, keys[j], np.uint64(k)))
+                m, v = (traits.bias_mean[r, 0], traits.bias_variance[r, 0]) if r >= 0 else (ZERO, settings.bias_variance)
+                total += x * (m + math.sqrt(v + growth) * noise_at(seed, keys[j], np.uint64(dim)))
+            for k in range(dim):
+                total += sides[USER, k] * sides[AD, k]
+            z[draw, sample] = total

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.hashing import wrapping
 from pbodl.data.running_scale import RunningScale
 from pbodl.data.schema import Schema
 from pbodl.data.table.feature_table import Table
@@ -72,8 +73,21 @@ class OnlineBaseline(Model):
         return ctr
 
     def _predict(self, batch: Batch) -> Prediction:
-        rows = self.table.find(batch.keys)
-        return self._predict_samples(Features(batch.indptr, rows, batch.keys, self.scale.peek(batch), batch.fields))
+        return self._predict_samples(self._found(batch))
+
+    def _draw(self, batch: Batch, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
+        z = np.empty((len(seeds), len(batch)))
+        with wrapping():
+            self._draw_samples(self._found(batch), seeds, z)
+        return z
+
+    def _draw_samples(self, features: Features, seeds: NDArray[np.uint64], z: NDArray[np.float64]) -> None:
+        """z of every sample under every draw. MODIFIES: z."""
+        raise self._no_draws()
+
+    def _found(self, batch: Batch) -> Features:
+        """The features of a batch; rows of unseen ones are -1."""
+        return Features(batch.indptr, self.table.find(batch.keys), batch.keys, self.scale.peek(batch), batch.fields)
 
     def metrics(self) -> dict[str, int]:
         return {**super().metrics(), "features": self.table.size}

@@ -18,9 +18,11 @@ from pbodl.data.convert import Batch, from_data
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import Schema, nearest
 from pbodl.errors import InputError
+from pbodl.models import joint_draws
 from pbodl.models.recalibration import ctr_deviation
 
 SLICE = 65536  # rows of a table to hash at a time
+DRAWN = ("pair-fm", "deep-probit", "sparse-mlp", "fm-mlp", "ffm-mlp", "adpredictor", "matchbox")  # kinds that `sample` works for
 State = dict[str, NDArray]
 
 
@@ -89,6 +91,13 @@ class Model(ABC):
     def load_state(self, state: Mapping[str, NDArray]) -> None:
         """Restore a model from its `state()`; everything is checked before anything changes."""
 
+    def _draw(self, batch: Batch, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """z of every sample under the draw of each seed, (draws, samples), where Φ(z) is the CTR."""
+        raise self._no_draws()
+
+    def _no_draws(self) -> InputError:
+        return InputError(f"a {self.kind!r} model has no distribution of its weights to draw from; {', '.join(DRAWN)} have one")
+
     def prior_variances(self) -> State:
         """The variances of a feature before any data, one row per field of the schema, by the names that `state()` gives them."""
         return {}
@@ -116,6 +125,14 @@ class Model(ABC):
             return Prediction(np.zeros(0), np.zeros(0), np.zeros(0))
         ctr, mean, variance = parts[0] if len(parts) == 1 else (np.concatenate(column) for column in zip(*parts, strict=True))
         return Prediction(recalibrate(ctr, self.negative_rate), mean, variance)
+
+    def sample(self, data: Any, draws: int = 32, seed: int = 0, spread: float = 1.0) -> NDArray[np.float64]:
+        """CTRs under draws of the weights, (draws, rows): all rows of a line are predicted by the *same* weights.
+
+        So the lines tell how predictions vary together. The noise of a weight is a pure function of (seed, draw, feature,
+        dimension), so it is the same in every process and for any order of rows. `spread` scales the deviations from the mean.
+        """
+        return joint_draws.sampled_ctr(self, self._batches(data, labelled=False), draws, seed, spread)
 
     def learn_one(self, x: Mapping[str, Any], y: Any) -> None:
         """Learn one sample: its features, and whether it was clicked."""

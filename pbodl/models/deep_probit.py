@@ -31,6 +31,7 @@ from pbodl.kernels.arguments import (
     Shape,
     most_features,
 )
+from pbodl.kernels.draws import sample_batch
 from pbodl.kernels.layers import interaction
 from pbodl.kernels.layers.embedding import initialise_rows, standard_draws
 from pbodl.kernels.network import click_probability, predict_batch
@@ -232,10 +233,19 @@ class DeepProbit(Model):
 
     def _predict(self, batch: Batch) -> Prediction:
         mean, variance = np.empty(len(batch)), np.empty(len(batch))
-        features = Features(batch.indptr, self.table.find(batch.keys), batch.keys, self.scale.peek(batch), batch.fields)
         with wrapping():
-            predict_batch(NetworkWeights(self.rows(), self.dense), self.network, features, self.clock, mean, variance)
+            predict_batch(NetworkWeights(self.rows(), self.dense), self.network, self._found(batch), self.clock, mean, variance)
         return Prediction(self._ctr(mean, variance), mean, variance)
+
+    def _draw(self, batch: Batch, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
+        z = np.empty((len(seeds), len(batch)))
+        with wrapping():
+            sample_batch(NetworkWeights(self.rows(), self.dense), self.network, self._found(batch), self.clock, seeds, z)
+        return z
+
+    def _found(self, batch: Batch) -> Features:
+        """The features of a batch, with their rows in the table."""
+        return Features(batch.indptr, self.table.find(batch.keys), batch.keys, self.scale.peek(batch), batch.fields)
 
     def _ctr(self, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray[np.float64]:
         ctr = np.empty(len(mean))
