@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from pbodl.commands.shared_options import MOST, Seed, finite
+from pbodl.commands.shared_options import MOST, Columns, Delimiter, Seed, finite, layout_keys
 from pbodl.data.guess.guess_toml import guess_toml
 from pbodl.data.guess.schema_guess import guess
 from pbodl.data.synthetic import World
@@ -35,9 +35,11 @@ def synth(
 
 
 @app.command("inspect", epilog="Example: pbodl data inspect clicks.csv > config.toml")
-def inspect_data(path: Annotated[str, typer.Argument(help="File of the log.")]) -> None:
+def inspect_data(
+    path: Annotated[str, typer.Argument(help="File of the log.")], columns: Columns = None, delimiter: Delimiter = None
+) -> None:
     """Guess a schema from a file. Prints it as TOML, ready to edit; notes go to stderr."""
-    found = guess(path)
+    found = guess(path, **layout_keys(columns, delimiter))
     for warning in found.warnings:
         console.print(f"[yellow]note:[/] {escape(warning)}")
     print(guess_toml(found))

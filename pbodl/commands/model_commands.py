@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from pbodl.commands.shared_options import AsJson, BadRows, BadRowsFile, Paths, RunFolder, print_json
+from pbodl.commands.shared_options import (
+    AsJson,
+    BadRows,
+    BadRowsFile,
+    Columns,
+    Delimiter,
+    Paths,
+    RunFolder,
+    print_json,
+    read_with,
+)
 from pbodl.errors import InputError
 from pbodl.interface.workflow import watched
 from pbodl.models.snapshot import load, rollback
@@ -19,15 +29,16 @@ def evaluate(
     run: RunFolder,
     data: Paths,
     by: Annotated[str | None, typer.Option(help="Column whose values get figures of their own.")] = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
     bad_rows: BadRows = "stop",
     bad_rows_file: BadRowsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the frozen model on a log. Shows figures with intervals: overall, by day, and by the values of a column."""
     model = load(run)
-    columns = [] if by is None else [by]
-    options = {"bad_rows": bad_rows, "bad_rows_file": bad_rows_file, "columns": columns}
-    with watched("evaluate", data, model.schema, **options) as (reader, progress):
+    options = {"bad_rows": bad_rows, "bad_rows_file": bad_rows_file, "columns": [] if by is None else [by]}
+    with watched("evaluate", data, read_with(model.schema, columns, delimiter), **options) as (reader, progress):
         figures = evaluate_model(model, reader, by, progress)
     for table in evaluation_tables(figures):
         console.print(table)
@@ -38,11 +49,13 @@ def predict(
     run: RunFolder,
     data: Paths,
     out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")],
+    columns: Columns = None,
+    delimiter: Delimiter = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict the CTR of every row of a log. Adds the latent mean and standard deviation; the log needs no label."""
     model = load(run)
-    with watched("predict", data, model.schema, labelled=False) as (reader, progress):
+    with watched("predict", data, read_with(model.schema, columns, delimiter), labelled=False) as (reader, progress):
         rows = predict_file(model, reader, out, progress)
     console.print(f"{rows:,} predictions in {out}")
     print_json({"rows": rows, "out": str(out)}, as_json)

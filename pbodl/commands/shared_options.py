@@ -5,16 +5,18 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from pbodl.data.guess.schema_guess import guess
+from pbodl.data.log.csv_layout import delimiter_of
 from pbodl.data.schema import Schema
 from pbodl.interface.workflow import tables_for
 from pbodl.parallel.merge import MERGES
 from pbodl.training.display import console
 from pbodl.training.presets import PRESETS
 
-Paths = Annotated[list[str], typer.Argument(help="Files (CSV, CSV.gz, JSON lines, Parquet), globs, folders or s3:// addresses.")]
+Paths = Annotated[list[str], typer.Argument(help="Files (CSV, JSON lines, Parquet, Arrow), globs, folders or s3:// addresses.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder written by `pbodl train` or `pbodl online`.")]
 OutFolder = Annotated[Path, typer.Option(help="Folder to write the results to.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
@@ -24,6 +26,8 @@ Kind = Annotated[str | None, typer.Option("--model", help="Model kind, such as p
 Changes = Annotated[list[str], typer.Option("--set", help="Override a key of the configuration, such as model.dim=8; repeatable.")]
 BadRows = Annotated[str, typer.Option(help="Action on a bad row: stop, or skip.")]
 BadRowsFile = Annotated[str | None, typer.Option(help="File that collects skipped rows with the reason.")]
+Columns = Annotated[str | None, typer.Option(help="Names of all columns of a CSV file without a header: click,user,ad.")]
+Delimiter = Annotated[str | None, typer.Option(help="Character between the values of a CSV file, or tab (default: find out).")]
 Merge = Annotated[str, typer.Option(help=f"Rule for merging the workers' updates: {', '.join(MERGES)} (the paper's).")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Random seed for the generated data.")]
 MOST = 10**12  # rows, bytes, candidates: more is a slip of the finger
@@ -38,15 +42,29 @@ def finite(value: float | None) -> float | None:
     return value
 
 
-def chosen_tables(config: Path | None, preset: str | None, data: list[str], out: Path, resume: bool) -> dict[str, Any]:
+def layout_keys(columns: str | None, delimiter: str | None) -> dict[str, Any]:
+    """The keys of [schema] that `--columns` and `--delimiter` give."""
+    keys: dict[str, Any] = {} if delimiter is None else {"delimiter": delimiter_of(delimiter)}
+    return keys if columns is None else keys | {"columns": [name.strip() for name in columns.split(",")]}
+
+
+def read_with(schema: Schema, columns: str | None, delimiter: str | None) -> Schema:
+    """The schema, for files of another layout."""
+    return msgspec.structs.replace(schema, **layout_keys(columns, delimiter))
+
+
+def chosen_tables(
+    config: Path | None, preset: str | None, data: list[str], out: Path, resume: bool, layout: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The configuration from a file, a preset or the run to resume; without any, one with a schema guessed from the data."""
 
     def guessing(source: Any) -> Schema:
-        schema = guess(data[0]).schema()
+        schema = guess(data[0], **(layout or {})).schema()
         console.print(f"no --config and no --preset: the schema is guessed from {data[0]} (see `pbodl data inspect`)")
         return schema
 
-    return tables_for(data, config=config, preset=preset, resumed=out if resume else None, guessing=guessing)
+    tables = tables_for(data, config=config, preset=preset, resumed=out if resume else None, guessing=guessing)
+    return tables | ({"schema": {**tables["schema"], **layout}} if layout and isinstance(tables.get("schema"), dict) else {})
 
 
 def print_json(result: dict[str, Any], as_json: bool) -> None:

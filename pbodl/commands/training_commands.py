@@ -12,12 +12,15 @@ from pbodl.commands.shared_options import (
     BadRows,
     BadRowsFile,
     Changes,
+    Columns,
     ConfigFile,
+    Delimiter,
     Kind,
     Merge,
     Paths,
     Preset,
     chosen_tables,
+    layout_keys,
     print_json,
 )
 from pbodl.parallel.cluster.ledger import ledger_table
@@ -57,6 +60,8 @@ def train(
         int | None, typer.Option(min=1, max=MOST, help="Rows per message (--engine ray); about 4096 rows are in flight.")
     ] = None,
     wire_bits: Annotated[int, typer.Option(help="Bits per number in a message: 16 or 32 (--engine ray).")] = 16,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
     bad_rows: BadRows = "stop",
     bad_rows_file: BadRowsFile = None,
     as_json: AsJson = False,
@@ -74,7 +79,9 @@ def train(
         how = {"engine": ray_for(ray)}
     options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every}
     changes = [*changes, *(f"{key}={value}" for key, value in options.items() if value is not None)]
-    settings = check_config(with_changes(chosen_tables(config, preset, data, out, resume), changes))
+    settings = check_config(
+        with_changes(chosen_tables(config, preset, data, out, resume, layout_keys(columns, delimiter)), changes)
+    )
     try:
         summary = train_model(
             settings, data, out, resume=resume, bad_rows=bad_rows, bad_rows_file=bad_rows_file, keep_names=keep_names, **how
@@ -99,12 +106,14 @@ def tune(
     model: Kind = None,
     rows: Annotated[int, typer.Option(min=1, max=MOST, help="Number of rows to use, from the start of the log.")] = 200_000,
     trials: Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try.")] = 12,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
     as_json: AsJson = False,
 ) -> None:
     """Choose priors, half-life and dim for a log. Compares settings by progressive log loss; needs no validation set."""
     from pbodl.training.tuning.tune import results_table, tune_log
 
-    tables = chosen_tables(config, preset, data, Path("."), False)
+    tables = chosen_tables(config, preset, data, Path("."), False, layout_keys(columns, delimiter))
     settings = check_config(with_changes(tables, [] if model is None else [f"model.kind={model}"]))
     results = tune_log(settings, data, rows, trials)
     console.print(results_table(results))

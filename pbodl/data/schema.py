@@ -104,6 +104,8 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     time_format  None: the time is a number (epoch seconds), an Arrow timestamp, or an ISO 8601 string; or a strptime-like
                  format of `%Y %y %m %d %H %M %S` and literal characters, such as "%y%m%d%H". Times without a zone are UTC.
     time_unit    unit of times that are numbers: "s" (the default), "ms", "us" or "ns"
+    columns      names of all columns of a CSV file without a header, in their order
+    delimiter    character between the values of a CSV file, or its name, such as "tab"; by default it is found out
 
     >>> schema = Schema(label="click", fields=[Field("user_id", group="user"), Field("ad_id", group="ad")])
     >>> schema.groups, schema.field_index("ad_id")
@@ -116,10 +118,16 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     weight: str | None = None
     time_format: str | None = None
     time_unit: str | None = None
+    columns: Sequence[str] = ()
+    delimiter: str | None = None
 
     def __post_init__(self) -> None:
         fields = tuple(self.fields)
         msgspec.structs.force_setattr(self, "fields", fields)
+        msgspec.structs.force_setattr(self, "columns", tuple(self.columns))
+        for name in self.columns:
+            if not isinstance(name, str) or self.columns.count(name) > 1:
+                raise InputError(f"columns names {name!r} twice, or not as a text; the names of all columns must differ")
         if not fields:
             raise InputError("a schema needs at least one field, for example fields=[Field('ad_id', group='ad')]")
         for field in fields:

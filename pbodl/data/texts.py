@@ -1,6 +1,6 @@
 """Columns that a file holds as text, converted to the types that `from_table` reads.
 
-Labels may be 0, 1, 0.0, 1.0, false or true; times without a format may be epoch seconds or ISO 8601; a list has `|` between its
+Labels may be words, such as true or no; times without a format may be epoch seconds or ISO 8601; a list has `|` between its
 values; an empty text is missing. A column with any other text stays as it is, so that the parser can show that text in its message.
 """
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pbodl.data.labels import labels_of_texts
 from pbodl.data.schema import Schema
 from pbodl.data.times import UNITS, is_text, parse_times
 from pbodl.errors import InputError
 
 Reader = Callable[[pa.Array], pa.Array]
-LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 BETWEEN = "|"
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
@@ -27,7 +27,7 @@ def text_readers(schema: Schema, labelled: bool) -> dict[str, Reader]:
         unit = schema.time_unit
         readers[schema.time] = lambda texts: times(texts, unit)
     if labelled:
-        readers[schema.label] = labels
+        readers[schema.label] = labels_of_texts
         if schema.weight is not None:
             readers[schema.weight] = numbers
     return readers
@@ -42,13 +42,6 @@ def typed(schema: Schema, table: pa.Table, labelled: bool) -> pa.Table:
             texts = pc.cast(column, pa.large_string()).combine_chunks()
             table = table.set_column(place, name, readers[name](texts))
     return table
-
-
-def labels(texts: pa.Array) -> pa.Array:
-    """0 and 1; each distinct text is parsed once."""
-    coded = pc.dictionary_encode(texts)
-    values = [LABELS.get(text.strip().lower()) for text in coded.dictionary.to_pylist()]
-    return texts if None in values else pa.array(values, pa.int8()).take(coded.indices)
 
 
 def numbers(texts: pa.Array) -> pa.Array:

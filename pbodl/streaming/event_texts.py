@@ -9,10 +9,9 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from pbodl.data.log.lines import LineBlock
+from pbodl.data.log.lines import BOM, LineBlock
 
 SHOWN = 2000  # characters of a bad event that are kept
-BOM = b"\xef\xbb\xbf"
 BLANKS = b" \t\r\n"
 UNSOUND = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pbodl.data.avazu import AVAZU
+from pbodl.data.known.avazu import AVAZU
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.training.config import read_config

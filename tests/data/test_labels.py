@@ -25,9 +25,11 @@ def test_a_bad_label_is_named_with_its_row(bad):
         parse_labels(bad, "click")
 
 
-def test_texts_are_no_labels():
-    with pytest.raises(InputError, match="row 0: label 'click' holds '1'"):
-        parse_labels(pa.array(["1", "0"]), "click")
+def test_words_are_labels():
+    assert parse_labels(pa.array(["1", "False", "yes", " no "]), "click").tolist() == [1, 0, 1, 0]
+    assert parse_labels(pa.array(["t", "f"]).dictionary_encode(), "click").tolist() == [1, 0]
+    with pytest.raises(InputError, match="row 1: label 'click' holds 'maybe'; it must be 0 or 1"):
+        parse_labels(pa.array(["1", "maybe"]), "click")
 
 
 @pytest.mark.parametrize("value", [0, 1, True, False, 1.0, np.float32(0), np.int8(1), np.bool_(True)])
@@ -35,7 +37,7 @@ def test_one_label(value):
     assert check_label(value, 0, "click") == float(value)
 
 
-@pytest.mark.parametrize("value", [2, -1, 0.5, float("nan"), None, "1", [1]])
+@pytest.mark.parametrize("value", [2, -1, 0.5, float("nan"), None, "maybe", [1]])
 def test_one_bad_label(value):
     with pytest.raises(InputError, match="row 7: label 'click'"):
         check_label(value, 7, "click")

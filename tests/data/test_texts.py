@@ -3,8 +3,9 @@
 import pyarrow as pa
 import pytest
 
+from pbodl.data.labels import labels_of_texts as labels
 from pbodl.data.schema import Field, Schema
-from pbodl.data.texts import labels, lists, numbers, times, typed
+from pbodl.data.texts import lists, numbers, times, typed
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 A guess is a starting point for a person to edit: its warnings name whatever is doubtful.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +15,9 @@ from pbodl.data.guess.column_stats import ColumnStats
 from pbodl.data.labels import parse_labels
 from pbodl.data.log.log_reader import open_file
 from pbodl.data.log.log_sources import LogSource, find_sources
-from pbodl.data.log.row_blocks import LogFile, RowBlock
+from pbodl.data.log.row_blocks import Layout, LogFile, RowBlock
 from pbodl.data.schema import Field, Schema
-from pbodl.data.texts import is_text, labels, times
+from pbodl.data.texts import is_text, times
 from pbodl.data.times import hours_of_day, parse_times
 from pbodl.errors import InputError
 
@@ -68,21 +67,25 @@ class Guess(NamedTuple):
         return Schema(label=self.label, time=self.time, time_format=self.time_format, fields=self.fields)
 
 
-def guess(paths: str | os.PathLike | Sequence[str | os.PathLike], rows: int = 1_000_000) -> Guess:
-    """A guess from the first `rows` rows of a log (and a few more, to the end of a block)."""
+def guess(paths: Any, rows: int = 1_000_000, columns: Sequence[str] = (), delimiter: str | None = None) -> Guess:
+    """A guess from the first `rows` rows of a log (and a few more, to the end of a block).
+
+    paths               as for `open_log`: files, or rows in memory
+    columns, delimiter  as in the schema, for CSV files that need them
+    """
     if rows < 1:
         raise InputError(f"rows is {rows}; it must be a whole number of at least 1")
-    sources = find_sources(paths)
+    sources, layout = find_sources(paths), Layout(columns, delimiter)
     warnings: list[str] = []
-    columns, seen, whole = _gathered(sources, rows, warnings)
-    label = label_of(columns, warnings)
-    formats = {c.name: found for c in columns if c.name != label and (found := time_format_of(c, warnings))}
+    stats, seen, whole = _gathered(sources, layout, rows, warnings)
+    label = label_of(stats, warnings)
+    formats = {c.name: found for c in stats if c.name != label and (found := time_format_of(c, warnings))}
     # Of several times, that with the most different values is the finest.
-    time = max((c for c in columns if c.name in formats), key=lambda c: c.distinct, default=None)
+    time = max((c for c in stats if c.name in formats), key=lambda c: c.distinct, default=None)
     time_format = formats[time.name][0] if time else None
     fields: list[Field] = []
     guesses: list[ColumnGuess] = []
-    for column in columns:
+    for column in stats:
         role, note = "field", ""
         if column.name == label or column is time:
             role = "time" if column is time else "label"
@@ -92,17 +95,19 @@ def guess(paths: str | os.PathLike | Sequence[str | os.PathLike], rows: int = 1_
         else:
             fields.append(field_of(column))
         guesses.append(ColumnGuess(column.name, column.kind, column.distinct, column.missing_share, role, note))
-    figures = _figures(sources, rows, label, time.name if time else None, time_format, warnings)
-    if figures.hours > 1 and "hour_of_day" not in [column.name for column in columns]:
+    figures = _figures(sources, layout, rows, label, time.name if time else None, time_format, warnings)
+    if figures.hours > 1 and "hour_of_day" not in [column.name for column in stats]:
         fields.insert(0, Field("hour_of_day", derive="hour_of_day"))
     names = [source.name for source in sources]
     return Guess(names, seen, whole, guesses, label, time.name if time else None, time_format, fields, figures, warnings)
 
 
-def _blocks(sources: list[LogSource], columns: list[str] | None, rows: int) -> Iterator[tuple[LogFile, int, RowBlock]]:
+def _blocks(
+    sources: list[LogSource], layout: Layout, columns: list[str] | None, rows: int
+) -> Iterator[tuple[LogFile, int, RowBlock]]:
     """Each block of the log's first rows, its file, and the number of rows before it in the file."""
     for source in sources:
-        file = open_file(source)
+        file = open_file(source, layout)
         try:
             names = columns or [name for name in file.columns if file.columns.count(name) == 1]
             for name in names:
@@ -119,11 +124,11 @@ def _blocks(sources: list[LogSource], columns: list[str] | None, rows: int) -> I
             file.close()
 
 
-def _gathered(sources: list[LogSource], rows: int, warnings: list[str]) -> tuple[list[ColumnStats], int, bool]:
+def _gathered(sources: list[LogSource], layout: Layout, rows: int, warnings: list[str]) -> tuple[list[ColumnStats], int, bool]:
     """Statistics of all columns, the number of rows they are from, and whether these are all."""
     stats: dict[str, ColumnStats] = {}
     seen = bad = total = 0
-    for file, before, block in _blocks(sources, None, rows):
+    for file, before, block in _blocks(sources, layout, None, rows):
         if block.faults and not bad:
             place, fault = next(iter(block.faults.items()))
             number = file.first + before + place
@@ -140,6 +145,7 @@ def _gathered(sources: list[LogSource], rows: int, warnings: list[str]) -> tuple
 
 def _figures(
     sources: list[LogSource],
+    layout: Layout,
     rows: int,
     label: str | None,
     time: str | None,
@@ -152,9 +158,9 @@ def _figures(
     first, last = np.inf, -np.inf
     hours: set[int] = set()
     try:
-        for _, _, block in _blocks(sources, names, rows) if names else ():
+        for _, _, block in _blocks(sources, layout, names, rows) if names else ():
             if label is not None:
-                clicks += int(parse_labels(_column(block, label, labels), label).sum())
+                clicks += int(parse_labels(_column(block, label, None), label).sum())
             if time is not None and block.table.num_rows:
                 moments = parse_times(_column(block, time, times if time_format is None else None), time, time_format)
                 latest = np.maximum.accumulate(np.append(last, moments))

@@ -1,4 +1,7 @@
-"""Files with one JSON object to a line. A name that an object lacks is missing there, as null is."""
+"""Files with one JSON object to a line. A name that an object lacks is missing there, as null is.
+
+A value of an object inside of the object has a name with a dot: `user.age`.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
@@ -8,8 +11,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from pbodl.data.features.nested import flattened, nested_value
 from pbodl.data.hashing import canonical_text
-from pbodl.data.log.lines import LineBlock, LineFile, Lines
+from pbodl.data.log.lines import LineBlock, LineFile
 from pbodl.data.log.row_blocks import RowBlock
 from pbodl.errors import InputError
 
@@ -23,16 +27,13 @@ class JsonlFile(LineFile):
     sparse = True
 
     def _read_columns(self) -> list[str]:
-        lines = self._lines.take(LOOK)
+        lines = self._lines.peek(LOOK)
         if lines is None:
             raise InputError(f"{self.source.name} is empty; it must hold one JSON object to a line")
         rows, faults = _decoded(lines)
         if not rows and faults:
             raise InputError(f"{self.source.name} holds no JSON lines: {next(iter(faults.values()))}")
-        # Looking ahead took lines: start again.
-        self._lines.close()
-        self._lines = Lines(self.source)
-        return list(dict.fromkeys(name for row in rows.values() for name in row))
+        return list(dict.fromkeys(name for row in rows.values() for name in flattened(row)))
 
     def blocks(self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None) -> Iterator[RowBlock]:
         """The rows from `start` on, `size` lines to a block."""
@@ -76,14 +77,19 @@ def _table(columns: Sequence[str], rows: dict[int, dict], faults: dict[int, str]
     """The rows as columns. MODIFIES: faults, where a row has a value that its column cannot hold."""
     arrays = {}
     for name in columns:
-        values = {place: row.get(name) for place, row in rows.items()}
-        if lists is None:
-            kinds = [isinstance(value, list) for value in values.values() if value is not None]
-            listed = sum(kinds) > len(kinds) // 2
+        if "." in name:
+            values = {place: nested_value(row, name) for place, row in rows.items()}
         else:
-            listed = name in lists
+            values = {place: row.get(name) for place, row in rows.items()}
+        listed = is_listed(list(values.values())) if lists is None else name in lists
         arrays[name] = column_of(name, values, faults, listed)
     return pa.table(arrays)
+
+
+def is_listed(values: Sequence[Any]) -> bool:
+    """Whether most of these values are lists."""
+    kinds = [isinstance(value, (list, tuple, np.ndarray)) for value in values if value is not None]
+    return sum(kinds) > len(kinds) // 2
 
 
 def plain_column(values: Sequence[Any], listed: bool) -> pa.Array | None:
@@ -119,8 +125,8 @@ def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed:
     return pa.array(texts, pa.list_(pa.string()) if listed else pa.string())
 
 
-def _checked_list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
+def _checked_list(value: Any) -> Any:
+    if not isinstance(value, (list, tuple, np.ndarray)):
         raise InputError(f"a value of type {type(value).__name__} ({value!r:.60}) is given instead of a list")
     return value
 

@@ -1,19 +1,21 @@
-"""The lines of a text file, plain or gzipped, in blocks of a given number of lines."""
+"""The lines of a text file, plain or compressed, in blocks of a given number of lines."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from isal import isal_zlib
 from numpy.typing import NDArray
 
 from pbodl.data.log.log_sources import BAD_GZIP, LogSource, reading
-from pbodl.data.log.row_blocks import shrunk
+from pbodl.data.log.row_blocks import Layout, shrunk
 from pbodl.errors import InputError
 
 PIECE = 1 << 21  # bytes of text per step
 ZIPPED = 1 << 18  # gzipped bytes per step
+BOM = b"\xef\xbb\xbf"
 LONGEST = 1 << 26  # bytes of a line; a file with a longer one is not text
 
 
@@ -50,8 +52,14 @@ class Lines:
     def __init__(self, source: LogSource) -> None:
         self._source = source
         with reading(source.name):
-            self._file = source.filesystem.open_input_stream(source.path, compression=None)
-        self._texts = self._unzipped() if source.gzipped else self._plain()
+            # Where Arrow decompresses, only a file tells how far it was read.
+            plain = source.compression in ("", "gzip")
+            filesystem = source.filesystem
+            self._file = (
+                filesystem.open_input_stream(source.path, compression=None) if plain else filesystem.open_input_file(source.path)
+            )
+        texts = {"": self._plain, "gzip": self._unzipped}.get(source.compression, self._unpacked)
+        self._texts = _without_mark(texts())
         self._pieces: list[bytes] = []
         self._ends: list[NDArray[np.int64]] = []  # offsets behind the line ends in the joined pieces
         self._held = 0  # bytes in the pieces
@@ -62,6 +70,13 @@ class Lines:
 
     def take(self, n: int) -> LineBlock | None:
         """The next n lines, fewer at the end of the file; None when there are no more."""
+        return self._next(n, True)
+
+    def peek(self, n: int) -> LineBlock | None:
+        """As `take`, but the lines stay."""
+        return self._next(n, False)
+
+    def _next(self, n: int, taking: bool) -> LineBlock | None:
         while self._lines < n and not self._ended:
             self._fetch()
         if not self._lines:
@@ -72,9 +87,12 @@ class Lines:
         ends = np.concatenate(self._ends)
         taken = min(n, len(ends))
         cut = int(ends[taken - 1])
-        rest = data[cut:]
-        self._pieces, self._ends, self._held = [rest], [ends[taken:] - cut], len(rest)
-        self._lines = len(ends) - taken
+        if taking:
+            rest = data[cut:]
+            self._pieces, self._ends, self._held = [rest], [ends[taken:] - cut], len(rest)
+            self._lines = len(ends) - taken
+        else:
+            self._pieces, self._ends = [data], [ends]
         return LineBlock(data[:cut], np.concatenate([np.zeros(1, dtype=np.int64), ends[:taken]]))
 
     def skip(self, n: int) -> int:
@@ -116,6 +134,22 @@ class Lines:
             self.bytes_read += len(text)
             yield text
 
+    def _unpacked(self) -> Iterator[bytes]:
+        """The text of a file that Arrow can decompress."""
+        name = self._source.name
+        with pa.CompressedInputStream(self._file, self._source.compression) as packed:
+            while True:
+                try:
+                    text = packed.read(PIECE)
+                except (OSError, pa.ArrowException) as error:
+                    raise InputError(
+                        f"{name} is damaged, truncated, or not a {self._source.compression} file: {str(error).splitlines()[0]}"
+                    ) from error
+                self.bytes_read = self._file.tell()
+                if not text:
+                    return
+                yield text
+
     def _unzipped(self) -> Iterator[bytes]:
         """The text of all members of a gzip file, each checked against its checksum."""
         name = self._source.name
@@ -146,13 +180,25 @@ class Lines:
             )
 
 
+def _without_mark(texts: Iterator[bytes]) -> Iterator[bytes]:
+    """The texts without a byte order mark at the start."""
+    first = b""
+    for text in texts:
+        first += text
+        if len(first) > len(BOM):
+            break
+    if first := first.removeprefix(BOM):
+        yield first
+    yield from texts
+
+
 class LineFile(ABC):
     """A file of a log with one row to a line."""
 
     unit = "line"
 
-    def __init__(self, source: LogSource) -> None:
-        self.source, self._lines = source, Lines(source)
+    def __init__(self, source: LogSource, layout: Layout = Layout()) -> None:  # noqa: B008
+        self.source, self._lines, self._layout = source, Lines(source), layout
         try:
             self.columns = self._read_columns()
         except BaseException:

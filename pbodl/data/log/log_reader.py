@@ -9,12 +9,14 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from pbodl.data.log.chunks import Chunk, LogPosition, chunk_of
+from pbodl.data.log.columnar.arrow_reader import ArrowFile
+from pbodl.data.log.columnar.memory_rows import MemoryFile, known_rows
+from pbodl.data.log.columnar.parquet_reader import ParquetFile
 from pbodl.data.log.csv_reader import CsvFile
 from pbodl.data.log.jsonl_reader import JsonlFile
-from pbodl.data.log.log_sources import LogSource, find_sources
-from pbodl.data.log.parquet_reader import ParquetFile
+from pbodl.data.log.log_sources import TEXTS, LogSource, find_sources
 from pbodl.data.log.quarantine import Quarantine
-from pbodl.data.log.row_blocks import LogFile, needed_columns
+from pbodl.data.log.row_blocks import Layout, LogFile, layout_of, needed_columns
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.system.read_ahead import ReadAhead
@@ -23,18 +25,20 @@ __all__ = ["Chunk", "LogPosition", "LogReader", "open_file", "open_log"]
 
 AHEAD = 3  # chunks made before they are asked for
 COUNTED = 200  # Parquet files, at most, whose rows are counted at the start
-FILES: dict[str, Callable[[LogSource], LogFile]] = {"csv": CsvFile, "jsonl": JsonlFile, "parquet": ParquetFile}
+TEXT_FILES: dict[str, Callable[[LogSource, Layout], LogFile]] = {"csv": CsvFile, "jsonl": JsonlFile}
+FILES: dict[str, Callable[[LogSource], LogFile]] = {"parquet": ParquetFile, "arrow": ArrowFile, "memory": MemoryFile}
 
 
-def open_file(source: LogSource) -> LogFile:
-    """A file of a log, its header read."""
-    return FILES[source.format](source)
+def open_file(source: LogSource, layout: Layout = Layout()) -> LogFile:  # noqa: B008
+    """A file of a log, its header read; `layout` is for text files."""
+    return TEXT_FILES[source.format](source, layout) if source.format in TEXTS else FILES[source.format](source)
 
 
 class LogReader:
     """An iterator over the chunks of a log. Close it, or use it in a `with`, to stop the reading ahead.
 
-    paths        files (.csv, .jsonl, both also .gz, .parquet), globs, folders, addresses such as s3://bucket/logs/
+    paths        files (CSV, JSON lines, both also compressed, Parquet, Arrow), globs, folders, addresses such as s3://bucket/logs/,
+                 or rows in memory: dicts, DataFrames, tables, readers (`memory_rows` lists them)
     labelled     whether the label is read; without it, batches have no clicks
     bad_rows     "stop": an InputError that names file, line, column and value, after the good rows before it;
                  "skip": such rows are left out and counted, and written to `bad_rows_file` if there is one
@@ -49,7 +53,7 @@ class LogReader:
 
     def __init__(
         self,
-        paths: str | os.PathLike | Sequence[str | os.PathLike],
+        paths: Any,
         schema: Schema,
         *,
         labelled: bool = True,
@@ -125,7 +129,7 @@ class LogReader:
 
     def _opened(self, source: LogSource) -> tuple[LogFile, list[str]]:
         """The file, and the columns to read from it."""
-        file = open_file(source)
+        file = open_file(source, layout_of(self._schema))
         try:
             return file, needed_columns(file, self._schema, self._labelled, self._columns)
         except InputError:
@@ -178,6 +182,8 @@ def _check_start(start: LogPosition, sources: list[LogSource]) -> None:
 
 def _count_rows(sources: list[LogSource]) -> int | None:
     """The number of rows, if the files say it."""
+    if all(source.format == "memory" and isinstance(known_rows(source.rows), int) for source in sources):
+        return sum(known_rows(source.rows) or 0 for source in sources)
     if len(sources) > COUNTED or any(source.format != "parquet" for source in sources):
         return None
     rows = 0

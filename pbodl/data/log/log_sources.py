@@ -1,13 +1,13 @@
 """Which files make up a log: a path, a glob, a folder, or an address such as `s3://bucket/logs/*.parquet`.
 
 Names are sorted as a person would, numbers by their value: `day2` before `day10`. The name of a file decides its format, or its
-first bytes if the name says nothing.
+first bytes if the name says nothing. Rows that are in memory, such as a DataFrame, are a source, too: `memory_rows` reads them.
 """
 
 import fnmatch
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,13 +20,23 @@ from pbodl.system.addresses import refuse_secrets
 
 FORMATS = {
     ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
+    ".psv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
 }
-ALLOWED = "a log is read from .csv, .jsonl or .parquet files, the first two also as .gz"
+TEXTS = ("csv", "jsonl")  # formats with one row to a line, which may be compressed as a whole
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2"}
+HEADS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+ALLOWED = "a log is read from .csv, .tsv, .jsonl, .parquet or .arrow files, texts also as .gz, .zst or .bz2"
 # What isal raises; its hints take the class for an object.
 BAD_GZIP: Any = isal_zlib.error
 WILD = re.compile(r"[*\[]")  # and `?`, but in an address that opens the query
@@ -39,8 +49,9 @@ class LogSource(NamedTuple):
     filesystem: fs.FileSystem
     path: str  # as the file system wants it
     size: int  # bytes
-    format: str  # csv, jsonl or parquet
-    gzipped: bool
+    format: str  # csv, jsonl, parquet or arrow; memory for rows that are in no file
+    compression: str = ""  # of a text: gzip, zstd or bz2
+    rows: Any = None  # those in memory
 
 
 @contextmanager
@@ -52,13 +63,35 @@ def reading(name: str) -> Iterator[None]:
         raise InputError(f"{name} cannot be read: {str(error).strip().splitlines()[0]}") from error
 
 
-def find_sources(paths: str | os.PathLike | Sequence[str | os.PathLike]) -> list[LogSource]:
-    """The files that `paths` name, in the order given; the files of a glob or a folder are sorted by name."""
+def find_sources(paths: Any) -> list[LogSource]:
+    """The files that `paths` name, in the order given; the files of a glob or a folder are sorted by name.
+
+    `paths` is a path, several of them, or rows that are not in a file, as `memory_rows.is_memory` knows them.
+    """
+    if isinstance(paths, LogSource):
+        return [paths]
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
+    if is_memory(paths):
+        return [memory_source(paths)]
     if not paths:
         raise InputError("no log is given; give a file, a glob, a folder, or an address such as s3://bucket/logs/")
-    return [source for path in paths for source in _find(os.fspath(path))]
+    return [source for path in paths for source in ([memory_source(path)] if is_memory(path) else _find(os.fspath(path)))]
+
+
+def is_memory(data: Any) -> bool:
+    """Whether these are rows in memory: a dict or several, something with Arrow's interface, or a function that returns such."""
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or isinstance(data, Mapping) or callable(data):
+        return True
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return bool(data) and all(isinstance(row, Mapping) for row in data)
+    return isinstance(data, Iterator)
+
+
+def memory_source(data: Any) -> LogSource:
+    """The source of rows in memory."""
+    name = f"the {type(data).__name__}" if not isinstance(data, (Sequence, Mapping)) else "the rows"
+    return LogSource(name, fs.LocalFileSystem(), "memory", int(getattr(data, "nbytes", 0) or 0) or 1, "memory", "", data)
 
 
 def _find(given: str) -> list[LogSource]:
@@ -148,35 +181,39 @@ def _is_hidden(folder: fs.FileInfo, entry: fs.FileInfo) -> bool:
     return any(part.startswith((".", "_")) for part in entry.path[len(folder.path) :].strip("/").split("/"))
 
 
-def _format_of(name: str) -> tuple[str | None, bool]:
-    """(format, whether gzipped) by the name; `train.gz` is taken for a CSV file."""
+def _format_of(name: str) -> tuple[str | None, str]:
+    """(format, compression) by the name; `train.gz` is taken for a CSV file."""
     stem, dot = os.path.splitext(name.lower())
-    if dot != ".gz":
-        return FORMATS.get(dot), False
+    if dot not in COMPRESSIONS:
+        return FORMATS.get(dot), ""
     form = FORMATS.get(os.path.splitext(stem)[1], "csv")
-    return (None if form == "parquet" else form), True
+    return (form if form in TEXTS else None), COMPRESSIONS[dot]
 
 
 def _source(filesystem: fs.FileSystem, prefix: str, info: fs.FileInfo) -> LogSource:
     name = prefix + info.path
-    form, gzipped = _format_of(info.base_name)
+    form, compression = _format_of(info.base_name)
     if form is None:
-        form, gzipped = _sniffed(filesystem, info.path, name)
-    return LogSource(name, filesystem, info.path, info.size, form, gzipped)
+        form, compression = _sniffed(filesystem, info.path, name)
+    return LogSource(name, filesystem, info.path, info.size, form, compression)
 
 
-def _sniffed(filesystem: fs.FileSystem, path: str, name: str) -> tuple[str, bool]:
-    """(format, whether gzipped) by the first bytes."""
+def _sniffed(filesystem: fs.FileSystem, path: str, name: str) -> tuple[str, str]:
+    """(format, compression) by the first bytes."""
     with filesystem.open_input_stream(path, compression=None) as file:
         head = file.read(4096)
-    gzipped = head.startswith(b"\x1f\x8b")
-    if gzipped:
+    compression = next((known for start, known in HEADS.items() if head.startswith(start)), "")
+    if compression == "gzip":
         try:
             head = isal_zlib.decompressobj(wbits=31).decompress(head, 4096)
         except BAD_GZIP as error:
             raise InputError(f"{name} is not a valid gzip file: {error}") from error
-    if head.startswith(b"PAR1") and not gzipped:
-        return "parquet", False
-    if b"\0" in head or head.startswith(b"PAR1"):
+    elif compression:
+        with reading(name), filesystem.open_input_stream(path, compression=compression) as file:
+            head = file.read(4096)
+    binary = "parquet" if head.startswith(b"PAR1") else "arrow" if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")) else ""
+    if binary and not compression:
+        return binary, ""
+    if binary or b"\0" in head:
         raise InputError(f"the format of {name} is not known; {ALLOWED}")
-    return ("jsonl" if head.lstrip().startswith(b"{") else "csv"), gzipped
+    return ("jsonl" if head.lstrip().removeprefix(b"\xef\xbb\xbf").startswith(b"{") else "csv"), compression

@@ -22,6 +22,19 @@ class RowBlock(NamedTuple):
     raw: Callable[[int], str]  # a row by its number, as it is in the file
 
 
+class Layout(NamedTuple):
+    """What a text file does not say itself."""
+
+    columns: Sequence[str] = ()  # the names of its columns, if it has no header
+    delimiter: str | None = None  # None: the reader finds out
+    label: str | None = None  # a column that rows without an outcome may lack
+
+
+def layout_of(schema: Schema) -> Layout:
+    """The layout of the text files that a schema describes."""
+    return Layout(schema.columns, schema.delimiter, schema.label)
+
+
 class LogFile(Protocol):
     """An open file of a log."""
 

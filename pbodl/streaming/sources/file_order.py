@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from pbodl.data.log.log_sources import LogSource, find_sources
+from pbodl.data.log.log_sources import TEXTS, LogSource, find_sources
 from pbodl.errors import InputError
 
 STAMP = r"[.\-_](\d[\d.\-_:TZ]*?)"  # a number or a date
@@ -27,7 +27,7 @@ class Found(NamedTuple):
     @property
     def finished(self) -> bool:
         """Whether it is of a kind that does not grow."""
-        return self.source.gzipped or self.source.format == "parquet"
+        return bool(self.source.compression) or self.source.format not in TEXTS
 
 
 def sortable(path: str) -> str:
@@ -62,7 +62,7 @@ def generations(path: str) -> list[Found]:
         if match is None or (match[2] and name.removesuffix(".gz") in names):
             continue
         whole = os.path.join(folder, name)
-        found = _found(LogSource(whole, fs.LocalFileSystem(), whole, 0, form, bool(match[2])), sortable(path))
+        found = _found(LogSource(whole, fs.LocalFileSystem(), whole, 0, form, "gzip" if match[2] else ""), sortable(path))
         if found is not None:
             is_number = match[1].isdigit() and len(match[1]) < 5
             older.append(((1, -int(match[1]), "") if is_number else (0, 0, match[1]), found))
@@ -76,8 +76,8 @@ def by_inode(path: str, inode: int) -> Found | None:
         for entry in entries:
             if entry.inode() == inode and entry.is_file():
                 form = now.source.format if now is not None else "csv" if path.lower().endswith(".csv") else "jsonl"
-                gzipped = entry.name.endswith(".gz")
-                return _found(LogSource(entry.path, fs.LocalFileSystem(), entry.path, 0, form, gzipped), sortable(path))
+                compression = "gzip" if entry.name.endswith(".gz") else ""
+                return _found(LogSource(entry.path, fs.LocalFileSystem(), entry.path, 0, form, compression), sortable(path))
     return None
 
 

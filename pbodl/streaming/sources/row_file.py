@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from pbodl.data.log.lines import LineBlock, Lines
 from pbodl.data.log.log_reader import open_file
 from pbodl.data.log.row_blocks import RowBlock, shrunk
 from pbodl.errors import InputError
-from pbodl.streaming.event_texts import BOM
 from pbodl.streaming.sources.file_order import Found
 from pbodl.streaming.sources.text_tail import NO_PROOF, Text, no_rows
 
@@ -70,8 +67,6 @@ class RowFile:
                 if lines.skip(start) < start:
                     raise shrunk(self._source, start)
                 while (block := lines.take(self._block)) is not None:
-                    if start == 0 and block.data.startswith(BOM):
-                        block = LineBlock(block.data[len(BOM) :], np.maximum(block.ends - len(BOM), 0))
                     start += len(block)
                     yield block, len(block)
             finally:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pbodl.data.log.csv_reader import Parser, header_columns
-from pbodl.data.log.lines import LineBlock
+from pbodl.data.log.csv_reader import CsvHead, Parser
+from pbodl.data.log.lines import BOM, LineBlock
 from pbodl.data.log.row_blocks import RowBlock
-from pbodl.streaming.event_texts import BOM, SHOWN
+from pbodl.streaming.event_texts import SHOWN
 
 PROOF = 1024  # bytes before the offset that are hashed
 LONGEST = 1 << 24  # bytes of a line; a longer one is a bad event
@@ -112,16 +112,21 @@ class TextTail:
             head = head if b"\n" in head else os.pread(self._fd, LONGEST, 0)
             self._header = head[: head.find(b"\n") + 1]
             if self._header:
-                columns = header_columns(self._name, self._header)
-                self._parser = Parser(self._name, columns, [column for column in columns if columns.count(column) == 1])
+                first = CsvHead(self._name, _lines(self._header))
+                columns = [column for column in first.columns if first.columns.count(column) == 1]
+                self._parser = Parser(self._name, first.columns, columns, first.delimiter)
         return self._parser is not None
 
     def _content(self, text: bytes, start: int) -> LineBlock | RowBlock:
         if start == 0:
             text = text.removeprefix(BOM)
-        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
-        lines = LineBlock(text, np.concatenate([np.zeros(1, np.int64), ends]))
+        lines = _lines(text)
         return lines if self._parser is None else self._parser.block(lines)
+
+
+def _lines(text: bytes) -> LineBlock:
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+    return LineBlock(text, np.concatenate([np.zeros(1, np.int64), ends]))
 
 
 def no_rows() -> RowBlock:

@@ -61,7 +61,7 @@ BAD = {
     b"1": "it has 1 values, but the header has 3 columns",
     b"1,2,3,4": "it has 4 values, but the header has 3 columns",
     b'1,"2,3': "it has 2 values, but the header has 3 columns; one of its quotes may not be closed",
-    b'1,2,"3': "a quoted value is not closed on its line",
+    b'1,2,"3': "a quoted value is not closed, or",
     b"1,\xff\xfe,3": r"column 'b' holds b'\xff\xfe', which is not valid UTF-8",
     b'1,"\xff,",3': r"column 'b' holds b'\xff,', which is not valid UTF-8",
     b"1,2\r,3": "it has a carriage return inside",
@@ -108,8 +108,6 @@ def test_going_on_anywhere(tmp_path):
     [
         (b"", "is empty"),
         (b"\n1,2\n", "the first line of .* is blank"),
-        (b"a;b;c\n1;2;3\n", "separated by semicolons; they must be by commas"),
-        (b"a\tb\n1\t2\n", "separated by tabs"),
         (b"x" * 200_000 + b",b\n1,2\n", "field larger"),
         (b"\xff\xfea\0,\0b\0\n\0", "not UTF-8"),
     ],

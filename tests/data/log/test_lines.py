@@ -2,6 +2,7 @@
 
 import gzip
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,3 +93,28 @@ def test_endless_lines_are_refused(tmp_path, monkeypatch):
     path.write_bytes(b"x" * 5000)
     with pytest.raises(InputError, match="Is it a text file"):
         Lines(find_sources(path)[0]).take(1)
+
+
+@pytest.mark.parametrize("packed", ["zstd", "bz2"])
+def test_other_compressions(tmp_path, packed):
+    text = b"\xef\xbb\xbf" + b"".join(b"%d,line %d\n" % (i, i * i) for i in range(200_000))
+    path = tmp_path / {"zstd": "a.csv.zst", "bz2": "a.csv.bz2"}[packed]
+    with pa.CompressedOutputStream(str(path), packed) as file:
+        file.write(text)
+    file = Lines(find_sources(path)[0])
+    found = []
+    while (block := file.take(30_000)) is not None:
+        found.append(block.data)
+    assert b"".join(found) == text[3:]
+    assert file.bytes_read == path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(InputError, match=f"truncated, or not a {packed} file"):
+        read(path, 30_000)
+
+
+def test_a_look_ahead_takes_nothing(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"a\nb\nc\n")
+    file = Lines(find_sources(tmp_path / "a.csv")[0])
+    assert file.peek(2).data == file.peek(2).data == b"a\nb\n"
+    assert file.take(9).data == b"a\nb\nc\n"
+    assert file.peek(1) is None

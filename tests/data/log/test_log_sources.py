@@ -1,5 +1,6 @@
 """Which files a path, a glob, a folder or an address stands for."""
 
+import bz2
 import gzip
 from pathlib import Path
 
@@ -65,21 +66,27 @@ def test_what_is_given_keeps_its_order(tree):
 @pytest.mark.parametrize(
     ("name", "content", "ref"),
     [
-        ("a.csv", b"", ("csv", False)),
-        ("A.CSV.GZ", b"", ("csv", True)),
-        ("train.gz", b"", ("csv", True)),
-        ("a.jsonl.gz", b"", ("jsonl", True)),
-        ("a.ndjson", b"", ("jsonl", False)),
-        ("a.parquet", b"", ("parquet", False)),
-        ("rows", b"click,ad\n1,2\n", ("csv", False)),
-        ("rows", b'{"click": 1}\n', ("jsonl", False)),
-        ("rows", gzip.compress(b'{"click": 1}\n', mtime=0), ("jsonl", True)),
+        ("a.csv", b"", ("csv", "")),
+        ("A.CSV.GZ", b"", ("csv", "gzip")),
+        ("train.gz", b"", ("csv", "gzip")),
+        ("a.jsonl.gz", b"", ("jsonl", "gzip")),
+        ("a.ndjson", b"", ("jsonl", "")),
+        ("a.parquet", b"", ("parquet", "")),
+        ("a.tsv", b"", ("csv", "")),
+        ("a.csv.zst", b"", ("csv", "zstd")),
+        ("a.jsonl.bz2", b"", ("jsonl", "bz2")),
+        ("a.feather", b"", ("arrow", "")),
+        ("rows", bz2.compress(b"click,ad\n1,2\n"), ("csv", "bz2")),
+        ("rows", b"\xef\xbb\xbf" + b'{"click": 1}', ("jsonl", "")),
+        ("rows", b"click,ad\n1,2\n", ("csv", "")),
+        ("rows", b'{"click": 1}\n', ("jsonl", "")),
+        ("rows", gzip.compress(b'{"click": 1}\n', mtime=0), ("jsonl", "gzip")),
     ],
 )
 def test_formats(tmp_path, name, content, ref):
     (tmp_path / name).write_bytes(content)
     source = find_sources(str(tmp_path / name))[0]
-    assert (source.format, source.gzipped, source.size) == (*ref, len(content))
+    assert (source.format, source.compression, source.size) == (*ref, len(content))
 
 
 def test_parquet_is_known_by_its_first_bytes(tmp_path):

@@ -68,7 +68,7 @@ def test_faults_name_column_and_value():
     faults = row_faults(SCHEMA, table, labelled=True)
     assert faults == {
         1: "time column 'when' holds None; it must be epoch seconds or ISO 8601",
-        2: "label 'click' holds 3; it must be 0 or 1 (or False or True)",
+        2: "label 'click' holds 3; it must be 0 or 1 (or False or True, no or yes)",
     }
 
 

@@ -4,8 +4,8 @@ import gzip
 
 import msgspec
 
-from pbodl.data.avazu import AVAZU
 from pbodl.data.hashing import hash_value
+from pbodl.data.known.avazu import AVAZU
 from pbodl.data.log.log_reader import open_log
 from pbodl.data.schema import Schema
 

@@ -9,8 +9,8 @@ import pytest
 
 from pbodl.data.convert import from_data
 from pbodl.data.hashing import hash_value
+from pbodl.data.log.columnar.parquet_reader import ParquetFile
 from pbodl.data.log.log_sources import find_sources
-from pbodl.data.log.parquet_reader import ParquetFile
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 

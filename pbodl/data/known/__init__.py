@@ -1,0 +1,1 @@
+"""The schemas of public click logs."""

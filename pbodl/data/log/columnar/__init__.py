@@ -1,0 +1,1 @@
+"""Logs that hold columns, not lines: Parquet, Arrow files, and rows in memory."""
