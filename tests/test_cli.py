@@ -190,6 +190,24 @@ def test_rollback(trained):
     assert "000000000001 is the newest now" in back.err
 
 
+def test_one_run_can_be_rolled_back_and_asked_for_its_older_snapshot(pbodl):
+    assert pbodl("data", "synth", "--rows", "9000", "--days", "2", "--out", "log.parquet").code == 0
+    assert pbodl("train", "log.parquet", "--preset", "synthetic", "--set", "model.dim=2", "--out", "run").code == 0
+    assert [load(path).rows_learned for path in snapshots("run")] == [8192, 9000]
+    older = pbodl("predict", "run", "log.parquet", "--snapshot", "1", "--keep", "click, site_id", "--out", "p.csv")
+    assert older.code == 0, older.err
+    assert pbodl("predict", "run", "log.parquet", "--snapshot", "7", "--out", "p.csv").err.startswith(
+        "error: run has no snapshot 7; it has: 1, 2"
+    )
+    assert pbodl("rollback", "run").code == 0
+    assert pbodl("predict", "run", "log.parquet", "--keep", "click,site_id", "--out", "q.csv").code == 0
+    assert Path("p.csv").read_text() == Path("q.csv").read_text()
+    assert Path("p.csv").read_text().startswith('"click","site_id","ctr","std","latent_mean","latent_std"')
+    assert pbodl("predict", "run", "log.parquet", "--keep", "click,std", "--out", "r.csv").code == 2
+    assert pbodl("train", "log.parquet", "--out", "run", "--resume").code == 0
+    assert load("run").rows_learned == 9000
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

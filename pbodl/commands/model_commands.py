@@ -13,22 +13,24 @@ from pbodl.commands.shared_options import (
     Delimiter,
     Paths,
     RunFolder,
+    SnapshotNumber,
     print_json,
     read_with,
 )
 from pbodl.errors import InputError
 from pbodl.interface.workflow import watched
-from pbodl.models.snapshot import load, rollback
+from pbodl.models.snapshot import load_numbered, rollback
 from pbodl.training.display import console, evaluation_tables
 from pbodl.training.evaluate import evaluate as evaluate_model
 from pbodl.training.inspect import inspection
-from pbodl.training.predict import predict_file
+from pbodl.training.predict import check_kept, predict_file
 
 
 def evaluate(
     run: RunFolder,
     data: Paths,
     by: Annotated[str | None, typer.Option(help="Column whose values get figures of their own.")] = None,
+    snapshot: SnapshotNumber = None,
     columns: Columns = None,
     delimiter: Delimiter = None,
     bad_rows: BadRows = "stop",
@@ -36,7 +38,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure the frozen model on a log. Shows figures with intervals: overall, by day, and by the values of a column."""
-    model = load(run)
+    model = load_numbered(run, snapshot).model
     options = {"bad_rows": bad_rows, "bad_rows_file": bad_rows_file, "columns": [] if by is None else [by]}
     with watched("evaluate", data, read_with(model.schema, columns, delimiter), **options) as (reader, progress):
         figures = evaluate_model(model, reader, by, progress)
@@ -49,14 +51,21 @@ def predict(
     run: RunFolder,
     data: Paths,
     out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")],
+    keep: Annotated[str | None, typer.Option(help="Columns of the log to write beside the predictions, such as id,time.")] = None,
+    snapshot: SnapshotNumber = None,
     columns: Columns = None,
     delimiter: Delimiter = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the CTR of every row of a log. Adds the latent mean and standard deviation; the log needs no label."""
-    model = load(run)
-    with watched("predict", data, read_with(model.schema, columns, delimiter), labelled=False) as (reader, progress):
-        rows = predict_file(model, reader, out, progress)
+    """Predict the CTR of every row of a log. Adds its standard deviation, and the latent mean and standard deviation behind it.
+
+    The log needs no label.
+    """
+    model = load_numbered(run, snapshot).model
+    kept = [name.strip() for name in keep.split(",") if name.strip()] if keep is not None else []
+    check_kept(kept)
+    with watched("predict", data, read_with(model.schema, columns, delimiter), labelled=False, columns=kept) as (reader, progress):
+        rows = predict_file(model, reader, out, progress, kept)
     console.print(f"{rows:,} predictions in {out}")
     print_json({"rows": rows, "out": str(out)}, as_json)
 

@@ -18,6 +18,10 @@ from pbodl.training.presets import PRESETS
 
 Paths = Annotated[list[str], typer.Argument(help="Files (CSV, JSON lines, Parquet, Arrow), globs, folders or s3:// addresses.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder written by `pbodl train` or `pbodl online`.")]
+SnapshotNumber = Annotated[
+    int | None,
+    typer.Option("--snapshot", min=1, max=10**12 - 1, help="Number of an older snapshot of the run (default: the newest)."),
+]
 OutFolder = Annotated[Path, typer.Option(help="Folder to write the results to.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file with the tables [schema], [model] and [training].")]

@@ -105,6 +105,16 @@ def load_snapshot(path: str | Path) -> Snapshot:
     raise InputError(f"no snapshot of {path} is sound: {'; '.join(failures)}")
 
 
+def load_numbered(run: str | Path, number: int | None) -> Snapshot:
+    """The snapshot of a run with this number; the newest sound one for None."""
+    if number is None:
+        return load_snapshot(run)
+    found = {int(path.name): path for path in snapshots(run)}
+    if number not in found:
+        raise InputError(f"{run} has no snapshot {number}; it has: {', '.join(map(str, found)) or 'none'}")
+    return _read(found[number])
+
+
 def snapshots(run: str | Path) -> list[Path]:
     """The snapshot folders of a run, oldest first."""
     return sorted(path for path in (Path(run) / "snapshots").glob("[0-9]*") if path.name.isdigit())

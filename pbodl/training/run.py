@@ -91,8 +91,13 @@ class Run:
         run.position, run._fitted_rows = facts["position"], facts["fitted_rows"]
         return run
 
-    def learn(self, chunks: Iterable[Chunk], watch: Callable[[Status], bool] = lambda status: False) -> bool:
-        """Learn all chunks, or until `watch` returns True; save regularly and at the end.
+    def learn(
+        self,
+        chunks: Iterable[Chunk],
+        watch: Callable[[Status], bool] = lambda status: False,
+        due: Callable[[int], bool] = lambda rows: False,
+    ) -> bool:
+        """Learn all chunks, or until `watch` returns True; save regularly, whenever `due(rows)` says so, and at the end.
 
         Returns whether `watch` stopped it. If a chunk cannot be read, the run saves what it learned before and raises the error; if
         a chunk cannot be learned, it saves nothing, because the model may hold a part of the chunk.
@@ -111,7 +116,7 @@ class Run:
                     self.position, whole = chunk.position._asdict(), True
                     if watch(status):
                         return True
-                    if time.monotonic() - saved_at > self.config.training.snapshot_every:
+                    if due(self.rows) or time.monotonic() - saved_at > self.config.training.snapshot_every:
                         counted.result()
                         self.save()
                         saved_at = time.monotonic()

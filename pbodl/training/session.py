@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pbodl.data.log.log_reader import Chunk, LogPosition, LogReader, open_log
+from pbodl.data.log.log_sources import find_sources
 from pbodl.data.table.memory import keep_freed
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
@@ -20,6 +21,9 @@ from pbodl.training.display import TrainingBar
 from pbodl.training.inspect.feature_names import NameStore, kept_names
 from pbodl.training.report.training_report import write_report
 from pbodl.training.run import LogLearner, Run, Status
+
+SMALL = 8_000_000  # bytes of a log that is read in small chunks
+FEW_ROWS = 4096
 
 
 class Interrupted(Exception):
@@ -71,7 +75,10 @@ def _train(
         raise InputError(f"{out} already holds a run; continue it with --resume, or choose another --out")
     start = LogPosition(**run.position) if run is not None and run.position is not None else None
     began = time.monotonic()
-    with open_log(paths, config.schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, start=start) as reader:
+    options: dict[str, Any] = {"bad_rows": bad_rows, "bad_rows_file": bad_rows_file, "start": start}
+    if sum(source.size for source in find_sources(paths)) < SMALL:
+        options["batch_rows"] = FEW_ROWS  # several chunks, so that there is a snapshot before the last one
+    with open_log(paths, config.schema, **options) as reader:
         names = kept_names(out, config.schema) if resume else None
         if names is None and keep_names:
             names = NameStore(config.schema)
@@ -90,7 +97,9 @@ def _train(
             if run.learner is not None:
                 own["start_seconds"], began = time.monotonic() - began, time.monotonic()
             try:
-                stopped = run.learn(chunks, lambda status: _watch(status, reader, bar, before, began) or bool(stop))
+                stopped = run.learn(
+                    chunks, lambda status: _watch(status, reader, bar, before, began) or bool(stop), _Halfway(reader)
+                )
             except InputError as error:
                 if not snapshots(out):
                     raise
@@ -105,6 +114,20 @@ def _train(
     if stopped and stop.number is not None:
         raise Interrupted(stop.number)
     return summary
+
+
+class _Halfway:
+    """True once, when half of the log is learned: so that `pbodl rollback` has a snapshot to return to after any run."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader, self._passed = reader, reader.bytes_read >= reader.bytes_total / 2
+
+    def __call__(self, rows: int) -> bool:
+        total = self._reader.rows_total
+        if self._passed or total is None or rows < total / 2 or rows >= total:
+            return False
+        self._passed = True
+        return True
 
 
 def _watch(status: Status, reader: LogReader, bar: TrainingBar, before: int, began: float) -> bool:

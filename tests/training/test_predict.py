@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from scipy.special import ndtr
 
 import pbodl
 from pbodl.data.log.log_reader import open_log
@@ -30,10 +31,11 @@ def test_predictions_are_aligned_with_the_rows(model, suffix, tmp_path):
     assert seen == [300, 600, 700]
     table = pyarrow.parquet.read_table(out) if suffix == ".parquet" else pyarrow.csv.read_csv(out)
     ref = model.predict(LOG)
-    assert table.column_names == ["ctr", "mean", "std"]
+    assert table.column_names == ["ctr", "std", "latent_mean", "latent_std"]
     np.testing.assert_array_equal(table["ctr"], ref.ctr)
-    np.testing.assert_array_equal(table["mean"], ref.mean)
-    np.testing.assert_array_equal(table["std"], np.sqrt(ref.variance))
+    np.testing.assert_array_equal(table["std"], ref.std)
+    np.testing.assert_array_equal(table["latent_mean"], ref.mean)
+    np.testing.assert_array_equal(table["latent_std"], np.sqrt(ref.variance))
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
@@ -69,3 +71,40 @@ def test_a_failure_leaves_the_old_file(model, tmp_path):
 def test_where_it_cannot_write(model, tmp_path, name, words):
     with pytest.raises(InputError, match=words):
         predict_file(model, chunks(LOG[:10]), tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_columns_are_kept(model, suffix, tmp_path):
+    path = write_log(tmp_path / "log.parquet", 300)
+    out = tmp_path / f"p{suffix}"
+    with open_log([path], RICH, labelled=False, batch_rows=128, columns=["click", "user"]) as reader:
+        predict_file(model, reader, out, keep=["click", "user"])
+    table = pyarrow.parquet.read_table(out) if suffix == ".parquet" else pyarrow.csv.read_csv(out)
+    assert table.column_names == ["click", "user", "ctr", "std", "latent_mean", "latent_std"]
+    log = pyarrow.parquet.read_table(path)
+    for name in ("click", "user"):
+        assert [str(value) for value in table[name].to_pylist()] == [str(value) for value in log[name].to_pylist()]
+
+
+def test_columns_that_cannot_be_kept(model, tmp_path):
+    with pytest.raises(InputError, match="names the column 'ctr', which the file would then hold twice"):
+        predict_file(model, chunks(LOG[:10]), tmp_path / "p.csv", keep=["ctr"])
+    lists = next(field.name for field in RICH.fields if field.kind == "multi")
+    with pytest.raises(InputError, match=r"'p.csv' cannot hold these columns: .*write a .parquet file"):
+        predict_file(model, chunks(LOG[:10]), tmp_path / "p.csv", keep=[lists])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_log_without_rows_gives_a_file_without_rows(model, tmp_path):
+    assert predict_file(model, [], tmp_path / "p.parquet") == 0
+    assert pyarrow.parquet.read_table(tmp_path / "p.parquet").column_names == ["ctr", "std", "latent_mean", "latent_std"]
+
+
+def test_sampled_models_write_recalibrated_figures(tmp_path):
+    model = pbodl.PairFM(RICH, negative_rate=0.2)
+    model.learn(click_log(500))
+    predict_file(model, chunks(LOG), tmp_path / "p.parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "p.parquet")
+    ctr, std, mean, deviation = (np.array(table[name]) for name in table.column_names)
+    np.testing.assert_allclose(ndtr(mean / np.sqrt(1.0 + deviation**2)), ctr, atol=1e-9)
+    np.testing.assert_allclose(std, model.predict(LOG).std)
