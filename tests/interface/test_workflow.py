@@ -4,6 +4,8 @@ import json
 import threading
 
 import numpy as np
+import polars as pl
+import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
@@ -37,6 +39,22 @@ def test_training_is_that_of_the_command(log, model, tmp_path):
     figures = json.loads(result.stdout.splitlines()[-1])
     assert model.figures is not None and model.figures["log_loss"] == figures["log_loss"]
     assert model.run is None and ref.run == tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    "shape", [lambda table: table, lambda table: table.to_pandas(), pl.from_arrow, lambda table: table.to_pylist()]
+)
+def test_data_in_memory_is_a_log(log, model, shape):
+    rows = shape(pyarrow.parquet.read_table(log))
+    comp = pbodl.train(rows, preset="synthetic", settings={"model.dim": 2})
+    np.testing.assert_array_equal(comp.predict(log_rows(log)).ctr, model.predict(log_rows(log)).ctr)
+    assert pbodl.evaluate(comp, rows)["log_loss"] == pbodl.evaluate(model, log)["log_loss"]
+    with pytest.warns(UserWarning):
+        assert pbodl.guess(rows).label == "click"
+
+
+def log_rows(log):
+    return pyarrow.parquet.read_table(log).slice(0, 50)
 
 
 def test_a_folder_holds_the_run_and_resumes(log, model, tmp_path):

@@ -59,7 +59,8 @@ class ColumnStats:
         if isinstance(values, pa.ChunkedArray) or pa.types.is_null(values.type):
             values = pc.cast(column, pa.large_string()).combine_chunks()
         if pa.types.is_dictionary(values.type):
-            values = pc.cast(values, values.type.value_type)
+            values = pc.take(_plain(values.dictionary), values.indices)
+        values = _plain(values)
         lists = pa.types.is_list(values.type) or pa.types.is_large_list(values.type)
         if lists:
             self.missing += values.null_count
@@ -118,3 +119,8 @@ def _is_there(values: pa.Array) -> pa.Array:
     if is_text(values.type):
         return pc.fill_null(pc.not_equal(values, ""), False)
     return pc.invert(pc.is_null(values, nan_is_null=pa.types.is_floating(values.type)))
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Views, in which polars hands over its texts, as plain texts: Arrow compares no views."""
+    return pc.cast(values, pa.large_string()) if pa.types.is_string_view(values.type) else values
