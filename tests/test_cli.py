@@ -100,7 +100,7 @@ def test_predict_and_inspect(trained):
     assert trained("inspect", "run", "--json").code == 0
     assert trained("inspect", "run", "--feature", "ad=ad1", "--json").code == 0
     both = trained("inspect", "run", "--feature", "ad=ad1", "--explain", "row.json")
-    assert (both.code, both.err) == (2, "error: give --feature or --explain, not both")
+    assert (both.code, both.err) == (2, "error: give one of --feature, --explain and --log")
 
 
 def test_options_reach_the_model(pbodl):
@@ -188,6 +188,16 @@ def test_rollback(trained):
     back = trained("rollback", "run")
     assert back.code == 0
     assert "000000000001 is the newest now" in back.err
+
+
+def test_fields_are_measured_on_a_log(trained):
+    told = trained("inspect", "run", "--log", "log.parquet", "--rows", "200", "--report", "fields.html", "--json")
+    assert told.code == 0, told.err
+    assert (told.last["rows"], len(told.last["fields"])) == (200, len(small_config().schema.fields))
+    assert "it saves" in told.err and "the charts are in fields.html" in told.err
+    assert "Drift of the values" in Path("fields.html").read_text(encoding="utf-8")
+    assert "give one of" in trained("inspect", "run", "--log", "log.parquet", "--feature", "user=1").err
+    assert "give --log FILE" in trained("inspect", "run", "--report", "fields.html").err
 
 
 def test_one_run_can_be_rolled_back_and_asked_for_its_older_snapshot(pbodl):

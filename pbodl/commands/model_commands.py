@@ -1,11 +1,12 @@
 """Commands on a trained model: `evaluate`, `predict`, `inspect` and `rollback`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pbodl.commands.shared_options import (
+    MOST,
     AsJson,
     BadRows,
     BadRowsFile,
@@ -19,11 +20,15 @@ from pbodl.commands.shared_options import (
 )
 from pbodl.errors import InputError
 from pbodl.interface.workflow import watched
-from pbodl.models.snapshot import load_numbered, rollback
+from pbodl.models.snapshot import load, load_numbered, rollback
 from pbodl.training.display import console, evaluation_tables
 from pbodl.training.evaluate import evaluate as evaluate_model
 from pbodl.training.inspect import inspection
+from pbodl.training.inspect.field_importance import field_importance
+from pbodl.training.inspect.field_report import fields_table, write_fields
 from pbodl.training.predict import check_kept, predict_file
+
+SMALL_BATCH = 16384  # rows at a time, each with its weights in every replicate of the bootstrap
 
 
 def evaluate(
@@ -74,20 +79,41 @@ def inspect(
     run: RunFolder,
     feature: Annotated[str | None, typer.Option(help="Feature whose weights to show, such as site_id=85f751fd.")] = None,
     explain: Annotated[Path | None, typer.Option(help="JSON file with one row whose prediction to explain by feature.")] = None,
+    log: Annotated[
+        list[str],
+        typer.Option(help="Labelled log on which to measure what each field is worth, and how far its values drifted; repeatable."),
+    ] = [],  # noqa: B006
+    rows: Annotated[int, typer.Option(min=1, max=MOST, help="Number of rows of --log to use, from its start.")] = 100_000,
+    report: Annotated[Path | None, typer.Option(help="HTML file to write with charts of --log.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look inside a model, a feature or a prediction. Without options it shows the model's size, features and guards."""
-    if feature is not None and explain is not None:
-        raise InputError("give --feature or --explain, not both")
-    if feature is not None:
-        found = inspection.feature(run, feature)
-    elif explain is not None:
-        found = inspection.explain(run, explain)
+    """Look inside a model, a feature, a prediction or the fields. Without options it shows the model's size and its features."""
+    if (feature is not None) + (explain is not None) + bool(log) > 1:
+        raise InputError("give one of --feature, --explain and --log")
+    if report is not None and not log:
+        raise InputError("--report writes the charts of --log; give --log FILE")
+    if log:
+        found = _fields(run, log, rows)
+        shown = fields_table(found)
+        if report is not None:
+            write_fields(report, found)
     else:
-        found = inspection.overview(run)
-    for table in inspection.tables(found):
+        if feature is not None:
+            found = inspection.feature(run, feature)
+        else:
+            found = inspection.overview(run) if explain is None else inspection.explain(run, explain)
+        shown = inspection.tables(found)
+    for table in shown:
         console.print(table)
+    if report is not None:
+        console.print(f"the charts are in {report}")
     print_json(found, as_json)
+
+
+def _fields(run: Path, log: list[str], rows: int) -> dict[str, Any]:
+    model = load(run)
+    with watched("inspect", log, model.schema, batch_rows=SMALL_BATCH) as (reader, progress):
+        return field_importance(model, reader, rows, progress)
 
 
 def roll_back(run: RunFolder) -> None:

@@ -71,18 +71,18 @@ def features(version: Version, run: str | None) -> FeaturesAnswer:
 
 
 def variance_left(version: Version) -> NDArray[np.float64]:
-    """The remaining share of each feature's prior variance after forgetting, averaged over its weights: 1 at the prior."""
+    """The remaining share of the prior variance of each feature's own weight, after forgetting (`FeatureWeights.variance_left`)."""
     table, model = version.table, version.model
     columns, prior, fields = unpack(table.column(COLUMN), table.layout), model.row_prior, table.field
     kept = np.ones((table.size, 1))
     if model.forgetting.half_life:
         kept = 2.0 ** (-np.maximum(model.clock - table.last_seen, 0.0) / model.forgetting.half_life)[:, None]
-    parts = [columns["variance"] / prior.variance[fields]]
     if table.layout.linear:
-        parts.append(columns["linear_variance"] / prior.linear_variance[fields, None])
+        left = columns["linear_variance"] / prior.linear_variance[fields, None]
+    else:
+        left = columns["variance"] / prior.variance[fields]
     # In precisions: 1/left' = 1 + kept (1/left - 1).
-    total = sum((part / (kept + (1.0 - kept) * part)).sum(axis=1) for part in parts)
-    return total / sum(part.shape[1] for part in parts)
+    return np.minimum(left / (kept + (1.0 - kept) * left), 1.0).mean(axis=1)
 
 
 def _most(rows: NDArray[np.int64], counts: NDArray[np.uint32]) -> NDArray[np.int64]:

@@ -131,7 +131,7 @@ async function takeFeatures() {
   form.suggest(told.fields);
   const lines = told.uncertain.map((one) => {
     const bar = element("i"), name = one.value === null ? `${one.field} #${one.key.slice(0, 8)}` : `${one.field}=${one.value}`;
-    bar.style.width = `${Math.min(100, 80 * one.variance_left)}%`; // the end of the bar is at 125 %
+    bar.style.width = `${100 * one.variance_left}%`;
     return element("tr", {}, element("th", { scope: "row", title: name }, name), element("td", {}, whole(one.count)),
       element("td", {}, `${Math.round(100 * one.variance_left)} %`, element("span", { class: "meter", "aria-hidden": "true" }, bar)));
   });

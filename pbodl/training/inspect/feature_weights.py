@@ -37,10 +37,15 @@ class FeatureWeights(NamedTuple):
         return np.where(self.keys[rows] == keys, rows, -1) if len(order) else rows
 
     def variance_left(self) -> NDArray[np.float64] | None:
-        """The remaining share of each feature's prior variance, averaged over its weights: 1 at the prior, 0 certain."""
+        """The remaining share of the prior variance of each feature's own weight: 1 for a new feature, towards 0 as it is learned.
+
+        The own weight is the linear one. A model without it has the average over the feature's vector, where a weight that is less
+        certain than a new one counts as new: what a vector's dimensions mean can still turn, and none of them is an effect.
+        """
         if not self.parts:
             return None
-        left = [part.variance / part.prior[self.fields] for part in self.parts.values()]
+        own = [self.parts["linear"]] if "linear" in self.parts else list(self.parts.values())
+        left = [np.minimum(part.variance / part.prior[self.fields], 1.0) for part in own]
         return np.concatenate(left, axis=1).mean(axis=1)
 
 

@@ -69,6 +69,18 @@ def test_what_is_left_of_the_prior_variance():
     assert left[np.argmax(weights.counts)] < left[np.argmin(weights.counts)]
 
 
+@pytest.mark.parametrize("linear", [True, False])
+def test_no_feature_is_less_certain_than_a_new_one(linear):
+    weights = weights_of(trained(pbodl.FMMLP, dim=2, hidden=(4,), linear=linear, initial_spread=0.5))
+    left = weights.variance_left()
+    assert 0 < left.min() < left.max() <= 1.0
+    if linear:
+        part = weights.parts["linear"]
+        np.testing.assert_allclose(left, part.variance[:, 0] / part.prior[weights.fields, 0])
+        frequent, rare = weights.counts >= np.quantile(weights.counts, 0.9), weights.counts <= 2
+        assert left[frequent].max() < left[rare].min()
+
+
 @pytest.mark.parametrize("kind", [pbodl.FMMLP, AdPredictor])
 def test_forgetting_is_taken_into_account(kind):
     options = {"dim": 2, "hidden": ()} if kind is pbodl.FMMLP else {}
