@@ -54,7 +54,6 @@ TESTED_IN = {
     "data/arrow_columns.py": "data/test_convert.py",
     "data/batch.py": "data/test_convert.py",
     "data/dict_rows.py": "data/test_convert.py",
-    "data/guess/column_roles.py": "data/guess/test_schema_guess.py",
     "data/guess/guess_toml.py": "data/guess/test_schema_guess.py",
     "data/log/chunks.py": "data/log/test_log_reader.py",
     "data/log/row_blocks.py": "data/log/test_log_reader.py",

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from pbodl._jit import jit
 from pbodl.data.batch import Batch
+from pbodl.data.features.outcome import clicks_of
 from pbodl.data.hashing import SCALE_TEXT, field_seed, hash_array, hash_coded, hash_integers, hash_value, wrapping
-from pbodl.data.labels import parse_labels, parse_weights
+from pbodl.data.labels import parse_weights
 from pbodl.data.numbers import buckets, multipliers, parse_numbers
 from pbodl.data.schema import Field, Schema, nearest
 from pbodl.data.times import hours_of_day, parse_times
@@ -49,7 +50,7 @@ def from_table(schema: Schema, table: pa.Table, labelled: bool) -> Batch:
     if schema.time is not None and (labelled or derived or schema.time in table.column_names):
         times = parse_times(_column(table, schema.time, "time column"), schema.time, schema.time_format, schema.time_unit)
     columns = [_read(field, table, times) for field in schema.fields]
-    clicks = parse_labels(_column(table, schema.label, "label column"), schema.label) if labelled else None
+    clicks = clicks_of(schema.label, _column(table, schema.label_column, "label column")) if labelled else None
     weights = np.ones(n, dtype=np.float32)
     if schema.weight is not None and labelled:
         weights = parse_weights(_column(table, schema.weight, "weight column"), schema.weight)

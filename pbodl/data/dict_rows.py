@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.features.outcome import outcome_of
 from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_texts
 from pbodl.data.labels import check_label, check_weight
 from pbodl.data.numbers import bad_number, bucket, check_multiplier, parse_number
@@ -41,7 +42,7 @@ def _plan(schema: Schema) -> Plan:
     fields = schema.fields
     plain = [field.kind == "category" and field.derive is None for field in fields]
     columns = frozenset(field.name for field in fields if field.derive is None)
-    special = {schema.label, schema.time, schema.weight}
+    special = {schema.label, schema.label_column, schema.time, schema.weight}
     return Plan(
         np.array([field_seed(field.name) for field in fields], dtype=np.uint64),
         tuple((field.name, None if simple else field) for field, simple in zip(fields, plain, strict=True)),
@@ -149,10 +150,15 @@ def _refuse_slips(plan: Plan, row: Row, number: int) -> None:
 
 def _clicks(schema: Schema, rows: Sequence[Row]) -> NDArray[np.float32]:
     clicks = np.empty(len(rows), dtype=np.float32)
+    outcome = outcome_of(schema.label)
     for number, row in enumerate(rows):
-        if schema.label not in row:
-            raise InputError(f"row {number} has no label {schema.label!r}{nearest(schema.label, row)}; its keys: {_keys(row)}")
-        clicks[number] = check_label(row[schema.label], number, schema.label)
+        if schema.label in row:
+            clicks[number] = check_label(row[schema.label], number, schema.label)
+        elif outcome is not None and outcome.column in row:
+            clicks[number] = outcome.of_value(row[outcome.column], number)
+        else:
+            name = schema.label_column
+            raise InputError(f"row {number} has no label {name!r}{nearest(name, row)}; its keys: {_keys(row)}")
     return clicks
 
 

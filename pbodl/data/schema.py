@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl.data.features.outcome import label_column
 from pbodl.data.times import check_format, check_unit
 from pbodl.errors import InputError
 
@@ -97,7 +98,7 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
 class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     """The columns of a click log: what to learn from (`fields`), what to predict (`label`), when it happened (`time`).
 
-    label        the column with the outcome, 0 or 1
+    label        the column with the outcome, 0 or 1, or a comparison that computes it from a column: "rating >= 4"
     fields       the columns to learn from; a sample's features stand in this order
     time         the column with the time of the impression
     weight       the column with the weight of the example
@@ -122,6 +123,8 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     delimiter: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.label, str) or not self.label:
+            raise InputError(f"the schema's label must be the name of a column, not {self.label!r}")
         fields = tuple(self.fields)
         msgspec.structs.force_setattr(self, "fields", fields)
         msgspec.structs.force_setattr(self, "columns", tuple(self.columns))
@@ -147,7 +150,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"field {name!r} occurs twice in the schema; the names of fields must differ")
-        special = {"label": self.label, "time": self.time, "weight": self.weight}
+        special = {"label": self.label_column, "time": self.time, "weight": self.weight}
         given = {role: name for role, name in special.items() if name is not None}
         for role, name in given.items():
             if not isinstance(name, str) or not name:
@@ -161,6 +164,11 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
         for field in self.fields:
             if field.derive is not None and self.time is None:
                 raise InputError(f"field {field.name!r} is derived from the time, but no column is: set time='...'")
+
+    @property
+    def label_column(self) -> str:
+        """The column that the label is, or is computed from."""
+        return label_column(self.label)
 
     def field_index(self, name: str) -> int:
         """The index of field `name` in `fields`."""

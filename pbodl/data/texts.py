@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pbodl.data.features.outcome import outcome_of
 from pbodl.data.labels import labels_of_texts
 from pbodl.data.schema import Schema
 from pbodl.data.times import UNITS, is_text, parse_times
@@ -27,7 +28,8 @@ def text_readers(schema: Schema, labelled: bool) -> dict[str, Reader]:
         unit = schema.time_unit
         readers[schema.time] = lambda texts: times(texts, unit)
     if labelled:
-        readers[schema.label] = labels_of_texts
+        if outcome_of(schema.label) is None:
+            readers[schema.label] = labels_of_texts
         if schema.weight is not None:
             readers[schema.weight] = numbers
     return readers

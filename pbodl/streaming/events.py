@@ -14,6 +14,7 @@ A compiled scan (`data.scan`) reads plain events. All others become columns, and
 would cost more than learning it.
 """
 
+import contextlib
 import operator
 from collections import Counter
 from collections.abc import Callable
@@ -28,6 +29,8 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.convert import concat
+from pbodl.data.features.nested import nested_value
+from pbodl.data.features.outcome import outcome_of
 from pbodl.data.hashing import field_seed, hash_array
 from pbodl.data.log.jsonl_reader import column_of, plain_column
 from pbodl.data.log.lines import LineBlock
@@ -103,18 +106,23 @@ class EventDecoder:
         self.schema, self._capacity = schema, capacity
         self.time = schema.time or "time"
         names = [field.name for field in schema.fields if field.derive is None]
-        names += [name for name in (schema.label, schema.weight, self.time) if name is not None]
+        self._outcome = outcome_of(schema.label)
+        # A computed label is computed here; what learns from the rows finds 0 and 1 in its column.
+        self._learned = schema if self._outcome is None else msgspec.structs.replace(schema, label=schema.label_column)
+        names += [name for name in (schema.label_column, schema.weight, self.time) if name is not None]
         if "event" in names:
             raise InputError("the schema has a column 'event', but in a stream `event` says what an event is; rename the column")
         self._fields = list(dict.fromkeys(names))
         self.names = list(dict.fromkeys(["event", "id", *names]))
         self._lists = {field.name for field in schema.fields if field.kind == "multi"}
         # Columns need not be Python names, so the struct has names of its own.
-        own = {name: f"f{number}" for number, name in enumerate(self.names)}
+        nested = {name: name.split(".")[0] for name in self.names if "." in name}
+        own = {name: f"f{number}" for number, name in enumerate(dict.fromkeys([*self.names, *nested.values()]))}
         shape = msgspec.defstruct(
             "Event", [(inner, Any, None) for inner in own.values()], rename={inner: name for name, inner in own.items()}, gc=False
         )
-        self._getters = {name: operator.attrgetter(inner) for name, inner in own.items()}
+        self._getters = {name: operator.attrgetter(inner) for name, inner in own.items() if name in self.names}
+        self._outer = {name: (outer, operator.attrgetter(own[outer])) for name, outer in nested.items()}
         self._texts = EventTexts(shape)
         self._plain = PlainScan(schema, self.time)
         self._is_plain = self._plain.fits and (capacity is None or len(schema.fields) <= capacity)
@@ -135,6 +143,11 @@ class EventDecoder:
         """The events of messages or lines of any kind, through Python objects."""
         found = self._texts.lines(contents) if isinstance(contents, LineBlock) else self._texts.messages(contents)
         columns = {name: list(map(getter, found.events)) for name, getter in self._getters.items()}
+        for name, (outer, getter) in self._outer.items():
+            columns[name] = [
+                nested_value({outer: getter(event)}, name) if value is None else value
+                for value, event in zip(columns[name], found.events, strict=True)
+            ]
         bad = [(place, BadEvent(*reason_and_raw)) for place, *reason_and_raw in found.bad]
         return self._judged(columns, len(found.events), bad, found.raw)
 
@@ -210,7 +223,7 @@ class EventDecoder:
         if not table.num_rows:
             table = pa.table({name: pa.array([], pa.string()) for name in table.column_names})
         try:
-            rows, _, found = good_rows(self.schema, table, True)
+            rows, _, found = good_rows(self._learned, table, True)
             return rows, found
         except InputError as error:
             if table.num_rows == 1:
@@ -262,16 +275,29 @@ class EventDecoder:
         parts = (self._times(column[:half], faults, first), self._times(column[half:], faults, first + half))
         return np.concatenate(parts)
 
+    def _labels(self, column: pa.Array) -> list[Any]:
+        """The labels of joined rows; None where one cannot be computed."""
+        values = column.to_pylist()
+        if self._outcome is None:
+            return values
+        labels: list[Any] = [None] * len(values)
+        for place, value in enumerate(values):
+            with contextlib.suppress(InputError):
+                labels[place] = self._outcome.of_value(value, place)
+        return labels
+
     def _row_table(self, arrays: dict[str, pa.Array], kinds: NDArray[np.int8]) -> pa.Table:
         """The columns of the schema for all events but clicks; an impression has the label 0."""
         table = pa.table({name: arrays[name] for name in self._fields})
-        label = self.schema.label
+        label = self._learned.label
         if not (kinds == JOINED).any():
             zeros = pa.array(np.zeros(len(kinds), np.int8))
             table = table.set_column(self._fields.index(label), label, zeros)
         elif (kinds != JOINED).any():
-            texts = [0 if kind != JOINED else value for kind, value in zip(kinds, arrays[label].to_pylist(), strict=True)]
+            texts = [0 if kind != JOINED else value for kind, value in zip(kinds, self._labels(arrays[label]), strict=True)]
             table = table.set_column(self._fields.index(label), label, column_of(label, dict(enumerate(texts)), {}, False))
+        elif self._outcome is not None:
+            table = table.set_column(self._fields.index(label), label, pa.array(self._labels(arrays[label]), pa.float64()))
         return table if not (kinds == CLICK).any() else table.take(np.flatnonzero(kinds != CLICK))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.features.outcome import outcome_of
 from pbodl.data.hashing import field_seed, hash_integers, hash_value, wrapping
 from pbodl.data.log.lines import LineBlock
 from pbodl.data.scan.event_columns import CLICK, EventColumns
@@ -21,10 +22,12 @@ class PlainScan:
 
     def __init__(self, schema: Schema, time: str) -> None:
         read = [field.name for field in schema.fields if field.derive is None]
-        special = ["event", "id", time, schema.label]
+        special = ["event", "id", time, schema.label_column]
         self.fits = (
             all(field.kind == "category" for field in schema.fields)
             and schema.weight is None
+            and outcome_of(schema.label) is None
+            and not any("." in name for name in read)
             and schema.time_format is None
             and not set(special) & set(read)
         )

@@ -7,19 +7,16 @@ from typing import Any
 import msgspec
 
 from pbodl.data.known.avazu import AVAZU
+from pbodl.data.known.criteo import CRITEO
+from pbodl.data.known.movielens import MOVIELENS, MOVIELENS_1M
+from pbodl.data.schema import Schema
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.training.config import read_config
 
 
-def avazu() -> dict[str, Any]:
-    """The Avazu log of Kaggle, `train.gz` unchanged."""
-    return {"schema": msgspec.to_builtins(AVAZU)}
-
-
-def synthetic() -> dict[str, Any]:
-    """The log that `pbodl data synth` writes."""
-    return {"schema": msgspec.to_builtins(World(rows=1).schema)}
+def _of(schema: Callable[[], Schema]) -> Callable[[], dict[str, Any]]:
+    return lambda: {"schema": msgspec.to_builtins(schema())}
 
 
 def named_tables(config: Path | None, preset: str | None) -> dict[str, Any] | None:
@@ -33,4 +30,10 @@ def named_tables(config: Path | None, preset: str | None) -> dict[str, Any] | No
     return None if preset is None else PRESETS[preset]()
 
 
-PRESETS: dict[str, Callable[[], dict[str, Any]]] = {"avazu": avazu, "synthetic": synthetic}
+PRESETS: dict[str, Callable[[], dict[str, Any]]] = {
+    "avazu": _of(lambda: AVAZU),
+    "criteo": _of(lambda: CRITEO),
+    "movielens": _of(lambda: MOVIELENS),
+    "movielens-1m": _of(lambda: MOVIELENS_1M),
+    "synthetic": _of(lambda: World(rows=1).schema),  # the log that `pbodl data synth` writes
+}

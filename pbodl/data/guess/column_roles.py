@@ -1,87 +1,132 @@
 """What a column may be for, by its name and what it holds: the label, the time, a field, or better left out.
 
-Whole numbers are taken for categories (they mostly are codes), fractions for numbers. A column is left out if it is constant, or if
+Fractions are numbers. Whole numbers are numbers if their name says so, if they are spread as counts are (many small ones, few large
+ones), or if they have so many values that hardly any recurs; the others are codes. A column is left out if it is constant, or if
 nearly every row has a unique value.
 """
 
 import re
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pbodl.data.guess.column_stats import ColumnStats
-from pbodl.data.schema import Field
+from pbodl.data.labels import WORDS
+from pbodl.data.schema import Field, check_column_name
 from pbodl.data.texts import is_text, times
 from pbodl.data.times import parse_times
 from pbodl.errors import InputError
 
-LABEL_WORDS = ("click", "clicked", "clicks", "clk", "label", "target", "y")
+LABEL_WORDS = ("click", "clicked", "clicks", "clk", "label", "target", "y", "conversion", "converted")
+RATING_WORDS = {"rating", "stars"}
 TIME_WORDS = {"time", "timestamp", "ts", "date", "datetime", "day", "hour", "when", "at"}
 GROUP_WORDS = {
-    "user": {"user", "uid", "device", "cookie", "visitor", "member", "age", "gender", "interests", "ip", "os", "browser"},
-    "ad": {"ad", "ads", "adid", "campaign", "creative", "advertiser", "brand", "item", "product", "offer", "price", "bid"},
-}
+    "user": {
+        "user", "uid", "device", "cookie", "visitor", "member", "customer", "session", "age", "gender", "interests", "ip", "os",
+        "browser", "occupation",
+    },
+    "ad": {
+        "ad", "ads", "adid", "campaign", "creative", "advertiser", "brand", "item", "product", "offer", "price", "bid", "movie",
+        "film", "song", "track", "article", "book", "video", "sku", "listing", "title", "genre", "genres",
+    },
+}  # fmt: skip
 PREDICTION_WORDS = {"p", "prob", "probability", "pred", "prediction", "ctr", "pctr", "pcvr"}
-NUMBER_WORDS = {"price", "bid", "amount", "count", "num", "age", "duration", "seconds", "days", "score", "distance"}
+NUMBER_WORDS = {"price", "bid", "amount", "count", "num", "age", "duration", "seconds", "days", "score", "distance", "revenue"}
+# Names of codes: whole numbers in such a column are no quantities.
+CODE_WORDS = {
+    "id", "uid", "adid", "code", "type", "zip", "postal", "version", "hash", "key", "category", "class", "site", "page", "user",
+    "device", "ad", "ads", "campaign", "creative", "advertiser", "brand", "item", "product", "offer", "movie", "cat", "index",
+    "slot", "position",
+}  # fmt: skip
 # Formats of whole numbers and of texts that are not ISO 8601; tried in this order, strictly.
 FORMATS = (
     "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%y%m%d%H", "%Y%m%d", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d", "%d.%m.%Y %H:%M:%S",
 )  # fmt: skip
 EARLIEST, LATEST = 631152000.0, 4102444800.0  # the years 1990 to 2099
 UNIQUE = 0.9  # above this share of rows with a unique value, treat the column as an id
-FEW = 20  # with fewer rows, uniqueness says nothing
+FEW = 20  # with fewer rows, uniqueness says nothing; with fewer values, whole numbers are codes
 SAMPLE = 1000  # values that are tried as times
 LISTED = 0.2  # above this share of texts with a list's separator, treat the column as a list
+SPREAD = 0.1  # above this share of different values, whole numbers hardly recur
 
 
-def _words(column: ColumnStats) -> set[str]:
+def words_of(column: ColumnStats) -> set[str]:
     """The words of a name: `adId` and `ad_id` are both `ad` and `id`."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", column.name)}
 
 
-def label_of(columns: list[ColumnStats], warnings: list[str]) -> str | None:
-    """The column that says whether there was a click."""
-    binary = [c for c in columns if c.distinct == 2 and (c.kind == "bool" or (c.low, c.high) == (0.0, 1.0))]
+def label_of(columns: list[ColumnStats], warnings: list[str], named: bool = True) -> str | None:
+    """The column that says whether there was a click, or a comparison that computes it; `named`: the columns have names."""
+    binary = [c for c in columns if c.distinct == 2 and (c.kind == "bool" or (c.low, c.high) == (0.0, 1.0) or _are_words(c))]
     for word in LABEL_WORDS:
         for column in binary:
-            if word in _words(column):
+            if word in words_of(column):
                 return column.name
-    if len(binary) == 1:
-        warnings.append(f"column {binary[0].name!r} is taken for the label, as it alone holds 0 and 1")
+    if len(binary) == 1 or (binary and not named):
+        why = "it alone holds 0 and 1" if len(binary) == 1 else "it is the first that holds 0 and 1"
+        warnings.append(f"column {binary[0].name!r} is taken for the label, as {why}")
         return binary[0].name
-    named = [repr(c.name) for c in columns if _words(c) & set(LABEL_WORDS)]
-    hint = f" ({', '.join(named)} does not hold 0 and 1)" if named else ""
+    for column in columns:
+        if words_of(column) & RATING_WORDS and column.kind in ("whole", "fraction") and column.high > column.low:
+            label = f"{column.name} >= {column.low + 0.75 * (column.high - column.low):g}"
+            warnings.append(f"no column holds 0 and 1: the label is computed from the ratings, {label}; check the threshold")
+            return label
+    likely = [repr(c.name) for c in columns if words_of(c) & set(LABEL_WORDS)]
+    hint = f" ({', '.join(likely)} does not hold 0 and 1)" if likely else ""
     warnings.append(f"no column can be taken for the label{hint}; set `label`")
     return None
 
 
-def time_format_of(column: ColumnStats, warnings: list[str]) -> tuple[str | None] | None:
-    """In a tuple, the format in which the column can be read as times (None: without one); None if it cannot."""
+def _are_words(column: ColumnStats) -> bool:
+    """Whether two texts stand for 0 and 1, such as no and yes."""
+    if column.kind != "text" or not is_text(column.sample.type):
+        return False
+    found = [WORDS.get(text.strip().lower()) for text in pc.cast(column.sample, pa.string()).to_pylist()]
+    return sorted(found, key=str) == [0, 1]
+
+
+def time_format_of(column: ColumnStats, warnings: list[str]) -> tuple[str | None, str | None] | None:
+    """The format and the unit in which the column can be read as times (None: without one); None if it cannot."""
     if column.kind == "time":
-        return (None,)
-    named = bool(_words(column) & TIME_WORDS)
+        return (None, None)
+    # Without a telling name, numbers that only grow are times if they would be recent ones.
+    named = bool(words_of(column) & TIME_WORDS) or (column.rising and column.kind != "text" and column.distinct > FEW)
     if column.missing or column.kind not in ("whole", "fraction", "text") or not (named or column.kind == "text"):
         return None
     sample = column.sample[:SAMPLE]
     numeric = times(sample) if is_text(sample.type) else sample
-    for time_format, values in [*((known, sample) for known in FORMATS), (None, numeric)]:
+    formats = FORMATS if words_of(column) & TIME_WORDS or column.kind == "text" else ()
+    for time_format, values in [*((known, sample) for known in formats), (None, numeric)]:
         try:
             seconds = parse_times(values, column.name, time_format)
         except InputError:
             continue
         if EARLIEST <= seconds.min() <= seconds.max() <= LATEST:
-            return (time_format,)
-    if named and 1e3 * EARLIEST <= column.low <= column.high <= 1e3 * LATEST:
-        warnings.append(f'column {column.name!r} looks like a time in milliseconds; to use it, set time, and time_unit = "ms"')
+            return (time_format, None)
+    for unit, scale in (("ms", 1e3), ("us", 1e6), ("ns", 1e9)):
+        if named and column.kind != "text" and scale * EARLIEST <= column.low <= column.high <= scale * LATEST:
+            return (None, unit)
     return None
 
 
 def objection(column: ColumnStats, rows: int, is_time: bool) -> str:
     """Why a column should not be learned from; empty if it may be."""
+    try:
+        check_column_name("a column", column.name)
+    except InputError:
+        return "its name has a character that no field may have; rename the column"
+    if not column.name:
+        return "it has no name"
+    if column.kind == "nested":
+        return "it holds objects or lists of lists"
     if column.distinct == 0:
         return "it is empty"
     if is_time:
         return "it is another time"
     if column.distinct == 1 and not column.missing:
         return f"it is constant, {column.sample[0].as_py()!r:.60}"
-    if _words(column) & PREDICTION_WORDS and column.kind == "fraction" and 0.0 <= column.low <= column.high <= 1.0:
+    if words_of(column) & PREDICTION_WORDS and column.kind == "fraction" and 0.0 <= column.low <= column.high <= 1.0:
         return "it looks like a predicted or true probability, which is not known beforehand"
     there = rows - column.missing
     if there >= FEW and column.distinct > UNIQUE * there and field_of(column).kind == "category":
@@ -90,12 +135,37 @@ def objection(column: ColumnStats, rows: int, is_time: bool) -> str:
 
 
 def field_of(column: ColumnStats) -> Field:
-    """The field a column would be."""
-    words = _words(column)
+    """The field a column would be; its group is by its name alone."""
+    words = words_of(column)
     group = next((name for name, known in GROUP_WORDS.items() if words & known), "context")
     kind = "category"
     if column.kind == "list" or (column.kind == "text" and column.listed > LISTED):
         kind = "multi"
-    elif "id" not in words and (column.kind == "fraction" or (column.kind == "whole" and words & NUMBER_WORDS)):
+    elif _is_quantity(column, words):
         kind = "number"
     return Field(column.name, group=group, kind=kind)
+
+
+def _is_quantity(column: ColumnStats, words: set[str]) -> bool:
+    if column.kind not in ("whole", "fraction") or not np.isfinite([column.low, column.high]).all():
+        return False
+    if column.kind == "fraction" or "id" in words:
+        return "id" not in words
+    if words & NUMBER_WORDS:
+        return True
+    if words & CODE_WORDS or column.distinct <= FEW:
+        return False
+    there = column.rows - column.missing
+    hardly_recurs = column.distinct > SPREAD * there and not (column.rising and column.distinct > UNIQUE * there)
+    return hardly_recurs or _are_counts(column)
+
+
+def _are_counts(column: ColumnStats) -> bool:
+    """Whether whole numbers are spread as counts are: the small ones are all there, and most rows have one of them."""
+    numbers = pc.cast(column.sample, pa.float64()).to_numpy()
+    small = numbers[(numbers >= 0) & (numbers < 10)]
+    if column.low > 1 or len(small) < 8:
+        return False
+    order = np.argsort(numbers)
+    median = numbers[order][np.searchsorted(np.cumsum(column.counts[order]), column.counts.sum() / 2)]
+    return bool(median <= column.high / 4)

@@ -21,6 +21,9 @@ class ColumnStats:
     low, high      of numbers
     listed         share of texts with the sign that stands between the values of a list
     sample         the different values of the first block
+    codes          of the first block: a number for each value, in order of appearance; missing has one, too; None for lists
+    counts         of the first block: how often each value of the sample occurs
+    rising         every number is larger than the one before it
     """
 
     def __init__(self, name: str) -> None:
@@ -28,15 +31,24 @@ class ColumnStats:
         self.rows = self.missing = 0
         self.low, self.high = np.inf, -np.inf
         self.sample: pa.Array = pa.array([], pa.string())
+        self.codes: NDArray[np.int64] | None = None
+        self.counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self.rising = True
         self._keys: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._new: list[NDArray[np.uint64]] = []  # of later blocks, not yet among the keys
         self._kinds: set[str] = set()
         self._texts = self._listed = 0
+        self._elements: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)  # of texts that are lists
 
     @property
     def distinct(self) -> int:
         self._gather()
         return len(self._keys)
+
+    @property
+    def elements(self) -> int:
+        """Different elements of texts, where | stands between them."""
+        return len(self._elements)
 
     @property
     def kind(self) -> str:
@@ -62,9 +74,14 @@ class ColumnStats:
             values = pc.take(_plain(values.dictionary), values.indices)
         values = _plain(values)
         lists = pa.types.is_list(values.type) or pa.types.is_large_list(values.type)
+        if pa.types.is_nested(values.type) and (not lists or pa.types.is_nested(values.type.value_type)):
+            self._kinds.add("nested")
+            return
         if lists:
             self.missing += values.null_count
             values = values.flatten()
+        elif self.codes is None and self.rows == len(column):
+            self.codes = pc.dictionary_encode(values, null_encoding="encode").indices.to_numpy().astype(np.int64)
         there = values.filter(_is_there(values))
         self.missing += 0 if lists else len(values) - len(there)
         if not len(there):
@@ -76,10 +93,15 @@ class ColumnStats:
             self._gather()
         if not len(self.sample):
             self.sample = distinct
+            self.counts = np.bincount(coded.indices.to_numpy(), minlength=len(distinct))
         self._kinds.add("list" if lists else self._kind_of(distinct))
         if is_text(there.type):
             self._texts += len(there)
-            self._listed += pc.sum(pc.match_substring(there, BETWEEN)).as_py()
+            listed = pc.sum(pc.match_substring(there, BETWEEN)).as_py()
+            self._listed += listed
+            if listed:
+                parts = pc.split_pattern(pc.cast(distinct, pa.large_string()), BETWEEN).flatten()
+                self._elements = np.union1d(self._elements, _keys(parts))
 
     def _gather(self) -> None:
         keys = np.sort(np.concatenate([self._keys, *self._new]))
@@ -91,7 +113,7 @@ class ColumnStats:
         kind = distinct.type
         if pa.types.is_boolean(kind):
             return "bool"
-        if pa.types.is_temporal(kind):
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return "time"
         if is_text(kind):
             if not pc.all(pc.match_substring_regex(distinct, NUMBER)).as_py():
@@ -102,6 +124,7 @@ class ColumnStats:
         else:
             return "text"
         numbers = pc.cast(distinct, pa.float64(), safe=False).to_numpy()
+        self.rising = self.rising and bool((np.diff(numbers) > 0).all()) and bool(numbers[0] > self.high)
         self.low, self.high = min(self.low, numbers.min()), max(self.high, numbers.max())
         # Whole numbers with gaps come as floats from many tools.
         whole = whole or (not is_text(kind) and bool((numbers == np.floor(numbers)).all()))

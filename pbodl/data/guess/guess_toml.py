@@ -1,6 +1,7 @@
 """A guessed schema as the `[schema]` part of a configuration file, ready to edit."""
 
 import datetime
+from typing import Any
 
 import msgspec
 import tomli_w
@@ -10,7 +11,13 @@ from pbodl.data.guess.schema_guess import ColumnGuess, Guess
 
 def guess_toml(guess: Guess) -> str:
     """TOML text, with what was seen of the log in comments."""
-    roles = {"label": guess.label, "time": guess.time, "time_format": guess.time_format}
+    roles: dict[str, Any] = {
+        "label": guess.label,
+        "time": guess.time,
+        "time_format": guess.time_format,
+        "time_unit": guess.time_unit,
+    }
+    roles |= {"delimiter": guess.layout.delimiter, "columns": list(guess.layout.columns) or None}
     lines = [f"# Guessed from {_seen(guess)}.", *(f"# Mind: {warning}." for warning in guess.warnings), "", "[schema]"]
     if guess.label is None:
         lines.append('# label = "..."')

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pbodl.data.features.outcome import clicks_of, label_column
+from pbodl.data.guess.column_groups import repeated, with_groups
 from pbodl.data.guess.column_roles import field_of, label_of, objection, time_format_of
 from pbodl.data.guess.column_stats import ColumnStats
-from pbodl.data.labels import parse_labels
 from pbodl.data.log.log_reader import open_file
 from pbodl.data.log.log_sources import LogSource, find_sources
 from pbodl.data.log.row_blocks import Layout, LogFile, RowBlock
@@ -55,16 +56,20 @@ class Guess(NamedTuple):
     label: str | None
     time: str | None
     time_format: str | None
+    time_unit: str | None
     fields: list[Field]
     figures: LogFigures
     warnings: list[str]
+    layout: Layout = Layout()
 
     def schema(self) -> Schema:
         """InputError if no column can be the label, or none can be learned from."""
         if self.label is None or not self.fields:
             lacking = "the label" if self.label is None else "a field"
             raise InputError(f"no column of {self.files[0]} can be taken for {lacking}; write the schema yourself")
-        return Schema(label=self.label, time=self.time, time_format=self.time_format, fields=self.fields)
+        about_time = {"time": self.time, "time_format": self.time_format, "time_unit": self.time_unit}
+        columns, delimiter = self.layout.columns, self.layout.delimiter
+        return Schema(label=self.label, fields=self.fields, columns=columns, delimiter=delimiter, **about_time)
 
 
 def guess(paths: Any, rows: int = 1_000_000, columns: Sequence[str] = (), delimiter: str | None = None) -> Guess:
@@ -75,31 +80,60 @@ def guess(paths: Any, rows: int = 1_000_000, columns: Sequence[str] = (), delimi
     """
     if rows < 1:
         raise InputError(f"rows is {rows}; it must be a whole number of at least 1")
-    sources, layout = find_sources(paths), Layout(columns, delimiter)
-    warnings: list[str] = []
+    sources, warnings = find_sources(paths), list[str]()
+    layout = _layout(sources[0], Layout(columns, delimiter), warnings)
     stats, seen, whole = _gathered(sources, layout, rows, warnings)
-    label = label_of(stats, warnings)
-    formats = {c.name: found for c in stats if c.name != label and (found := time_format_of(c, warnings))}
+    label = label_of(stats, warnings, named=not layout.columns or bool(columns))
+    outcome = None if label is None else label_column(label)
+    formats = {c.name: found for c in stats if c.name != outcome and (found := time_format_of(c, warnings))}
     # Of several times, that with the most different values is the finest.
-    time = max((c for c in stats if c.name in formats), key=lambda c: c.distinct, default=None)
-    time_format = formats[time.name][0] if time else None
+    time = max((c.name for c in stats if c.name in formats), key=lambda name: _named(stats, name).distinct, default=None)
+    figures = _figures(sources, layout, rows, label, time, formats.get(time or "", (None, None)), warnings)
+    if figures.first is None:
+        time = None  # not all rows have one
+    copies = repeated([c for c in stats if c.name != time])
     fields: list[Field] = []
     guesses: list[ColumnGuess] = []
     for column in stats:
         role, note = "field", ""
-        if column.name == label or column is time:
-            role = "time" if column is time else "label"
-        elif note := objection(column, seen, column.name in formats):
+        if column.name in (outcome, time):
+            role = "time" if column.name == time else "label"
+        elif note := objection(column, seen, column.name in formats) or _copy(column.name, copies):
             role = "left out"
             warnings.append(f"column {column.name!r} is left out: {note}")
         else:
             fields.append(field_of(column))
-        guesses.append(ColumnGuess(column.name, column.kind, column.distinct, column.missing_share, role, note))
-    figures = _figures(sources, layout, rows, label, time.name if time else None, time_format, warnings)
-    if figures.hours > 1 and "hour_of_day" not in [column.name for column in stats]:
+        listed = role == "field" and fields[-1].kind == "multi" and column.kind == "text"
+        distinct = column.elements if listed else column.distinct
+        guesses.append(ColumnGuess(column.name, column.kind, distinct, column.missing_share, role, note))
+    if fields:
+        fields = with_groups(fields, {column.name: column for column in stats}, time, warnings)
+    if time is not None and figures.hours > 1 and "hour_of_day" not in [column.name for column in stats]:
         fields.insert(0, Field("hour_of_day", derive="hour_of_day"))
-    names = [source.name for source in sources]
-    return Guess(names, seen, whole, guesses, label, time.name if time else None, time_format, fields, figures, warnings)
+    names, (time_format, unit) = [source.name for source in sources], formats.get(time or "", (None, None))
+    return Guess(names, seen, whole, guesses, label, time, time_format, unit, fields, figures, warnings, layout)
+
+
+def _named(stats: list[ColumnStats], name: str) -> ColumnStats:
+    return next(column for column in stats if column.name == name)
+
+
+def _copy(name: str, copies: dict[str, str]) -> str:
+    return f"it repeats {copies[name]!r}, each value of one going with one value of the other" if name in copies else ""
+
+
+def _layout(source: LogSource, given: Layout, warnings: list[str]) -> Layout:
+    """The layout given, or names for the columns of a file that has none."""
+    file = open_file(source, given)
+    file.close()
+    if not getattr(file, "like_data", False):
+        return given
+    columns = [f"c{number}" for number in range(1, len(file.columns) + 1)]
+    warnings.append(
+        f"the first line of {source.name} holds values, not names: the columns are called c1 to c{len(columns)}; "
+        "change `columns` to give them better names"
+    )
+    return given._replace(columns=columns)
 
 
 def _blocks(
@@ -149,20 +183,22 @@ def _figures(
     rows: int,
     label: str | None,
     time: str | None,
-    time_format: str | None,
+    written: tuple[str | None, str | None],
     warnings: list[str],
 ) -> LogFigures:
     """Read the label and the time as they were guessed."""
-    names = [name for name in (label, time) if name is not None]
+    names = [name for name in (None if label is None else label_column(label), time) if name is not None]
+    (time_format, unit), names = written, list(dict.fromkeys(names))
     clicks = seen = out_of_order = 0
     first, last = np.inf, -np.inf
     hours: set[int] = set()
     try:
         for _, _, block in _blocks(sources, layout, names, rows) if names else ():
             if label is not None:
-                clicks += int(parse_labels(_column(block, label, None), label).sum())
+                clicks += int(clicks_of(label, _column(block, label_column(label), None)).sum())
             if time is not None and block.table.num_rows:
-                moments = parse_times(_column(block, time, times if time_format is None else None), time, time_format)
+                as_times = times if time_format is None else None
+                moments = parse_times(_column(block, time, as_times), time, time_format, unit)
                 latest = np.maximum.accumulate(np.append(last, moments))
                 out_of_order += int((moments < latest[1:]).sum())
                 first, last = min(first, moments.min()), latest[-1]
@@ -170,6 +206,7 @@ def _figures(
             seen += block.table.num_rows
     except InputError as error:
         warnings.append(f"some rows do not match this guess: {error}")
+        hours.clear()
     if out_of_order:
         warnings.append(f"the log is not sorted by time: {out_of_order} rows are older than one before them")
     share = clicks / seen if seen and label is not None else None

@@ -62,7 +62,7 @@ def sniffed_delimiter(lines: Sequence[str], columns: int | None = None) -> str:
 
 
 def looks_like_data(names: Sequence[str]) -> bool:
-    """Whether a first line holds values, not names: one of them is a number or empty. Columns may be numbered, though.
+    """Whether a first line holds values, not names: one of them is a number, or several are empty. Columns may be numbered, though.
 
     >>> looks_like_data(["0", "1", "1", "5"]), looks_like_data(["click", "ad"]), looks_like_data(["0", "1", "2"])
     (True, False, False)
@@ -70,7 +70,7 @@ def looks_like_data(names: Sequence[str]) -> bool:
     numbered = [str(place) for place in range(len(names))], [str(place + 1) for place in range(len(names))]
     if list(names) in numbered:
         return False
-    return any(not name.strip() or re.match(NUMBER, name.strip()) for name in names)
+    return sum(not name.strip() for name in names) > 1 or any(re.match(NUMBER, name.strip()) for name in names)
 
 
 def ends_open(data: bytes) -> bool:

@@ -39,7 +39,7 @@ class CsvFile(LineFile):
         if block is None:
             raise InputError(f"{self.source.name} is empty; a CSV file starts with a line of column names")
         head = CsvHead(self.source.name, block, self._layout)
-        self.delimiter, self.headerless = head.delimiter, head.headerless
+        self.delimiter, self.headerless, self.like_data = head.delimiter, head.headerless, head.like_data
         if head.headerless:
             self.first = 1
         else:

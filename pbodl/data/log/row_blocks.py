@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
 def layout_of(schema: Schema) -> Layout:
     """The layout of the text files that a schema describes."""
-    return Layout(schema.columns, schema.delimiter, schema.label)
+    return Layout(schema.columns, schema.delimiter, schema.label_column)
 
 
 class LogFile(Protocol):
@@ -64,7 +64,7 @@ def needed_columns(file: LogFile, schema: Schema, labelled: bool, others: Sequen
     derived = any(field.derive for field in schema.fields)
     wanted = {field.name: "as a field" for field in schema.fields if field.derive is None}
     if labelled:
-        wanted |= {schema.label: "as its label"} | ({schema.weight: "as its weight"} if schema.weight else {})
+        wanted |= {schema.label_column: "as its label"} | ({schema.weight: "as its weight"} if schema.weight else {})
     if schema.time is not None and (labelled or derived or schema.time in file.columns):
         wanted.setdefault(schema.time, "as its time")
     strangers = [name for name in file.columns if name not in wanted]

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from pbodl.data.arrow_columns import from_table
 from pbodl.data.batch import Batch
-from pbodl.data.labels import parse_labels, parse_weights
+from pbodl.data.features.outcome import clicks_of
+from pbodl.data.labels import parse_weights
 from pbodl.data.numbers import multipliers, parse_numbers
 from pbodl.data.schema import Field, Schema
 from pbodl.data.texts import Reader, is_text, text_readers, typed
@@ -76,7 +77,7 @@ def _checks(schema: Schema, labelled: bool) -> list[tuple[str, Check]]:
     checks: list[tuple[str, Check]] = []
     label, time, weight = schema.label, schema.time, schema.weight
     if labelled:
-        checks.append((label, lambda values: parse_labels(values, label)))
+        checks.append((schema.label_column, lambda values: clicks_of(label, values)))
     if time is not None:
         checks.append((time, lambda values: parse_times(values, time, schema.time_format, schema.time_unit)))
     if labelled and weight is not None:

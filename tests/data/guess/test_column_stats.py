@@ -54,6 +54,7 @@ def test_many_values_are_counted_exactly(monkeypatch):
 
 def test_texts_that_look_like_lists():
     assert stats(pa.array(["a|b", "c", "d|e", "f"])).listed == 0.5
+    assert stats(pa.array(["a|b", "c", "b|c", "a"])).elements == 3
 
 
 def test_a_column_of_nothing():

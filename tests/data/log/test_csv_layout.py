@@ -108,5 +108,6 @@ def test_refusals(tmp_path):
 
 def test_numbers_and_gaps_are_no_names():
     assert looks_like_data(["click", "3.5"])
-    assert looks_like_data(["click", ""])
+    assert looks_like_data(["click", "", ""])
+    assert not looks_like_data(["", "click"])  # an index without a name
     assert not looks_like_data(["1", "2"])

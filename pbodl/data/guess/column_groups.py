@@ -1,0 +1,103 @@
+"""Groups from the data: a column whose value the ad decides describes the ad, one whose value the user decides the user.
+
+A name says more than the data, so only columns without a telling name are looked at. A model that nobody's names give an ad to gets
+one from the data, since servers rank ads: among the columns that vary within a request (the rows of one user at one time), or at
+least for one user, that with the most values.
+"""
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.guess.column_stats import ColumnStats
+from pbodl.data.schema import Field
+
+ONE = 1.02  # values per entity, at most, of what the entity decides
+MANY = 1.3  # values per entity, at least, of what would be anybody's guess
+FEWEST = 100  # rows that say something
+RECURRING = 0.2  # different values, at most, as a share of the rows
+
+
+def with_groups(fields: list[Field], columns: dict[str, ColumnStats], time: str | None, warnings: list[str]) -> list[Field]:
+    """The fields with groups from the data where their names say nothing."""
+    codes = {name: column.codes for name, column in columns.items() if column.codes is not None}
+    groups = {field.name: field.group for field in fields}
+    named = {name for name, group in groups.items() if group != "context"}
+    plain = [field.name for field in fields if field.kind == "category" and field.name in codes]
+    user, ad = (_entity([name for name in plain if groups[name] == group], columns) for group in ("user", "ad"))
+    if "ad" not in groups.values():
+        ad = _likely_ad(fields, plain, columns, codes, user, time)
+        groups[ad] = "ad"
+        named.add(ad)
+        warnings.append(
+            f"no column is named as one of an ad: {ad!r} is taken for it; check the groups, which decide what a server ranks"
+        )
+    for name in plain:
+        if name in named or columns[name].distinct < 2:
+            continue
+        deciding = [group for group, entity in (("user", user), ("ad", ad)) if _decides(entity, name, codes)]
+        if len(deciding) == 1:
+            groups[name] = deciding[0]
+            entity = user if deciding[0] == "user" else ad
+            warnings.append(f"column {name!r} is put into the group {deciding[0]!r}: each value of {entity!r} has one value of it")
+    return [msgspec.structs.replace(field, group=groups[field.name]) for field in fields]
+
+
+def repeated(columns: list[ColumnStats]) -> dict[str, str]:
+    """For each column that repeats an earlier one, value by value, the name of that one."""
+    first: dict[tuple[int, bytes], str] = {}
+    found: dict[str, str] = {}
+    for column in columns:
+        if column.codes is None or column.distinct < 2:
+            continue
+        mark = column.distinct, column.codes.tobytes()
+        if mark in first:
+            found[column.name] = first[mark]
+        else:
+            first[mark] = column.name
+    return found
+
+
+def _entity(names: list[str], columns: dict[str, ColumnStats]) -> str | None:
+    return max(names, key=lambda name: columns[name].distinct, default=None)
+
+
+def _pairs(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """How many different pairs of values there are."""
+    return len(np.unique(one * (other.max() + 1) + other))
+
+
+def _decides(entity: str | None, name: str, codes: dict[str, NDArray[np.int64]]) -> bool:
+    """Whether nearly each value of an entity has one value of the column, and this is no accident."""
+    if entity is None or entity == name or entity not in codes or len(codes[name]) < FEWEST:
+        return False
+    mine, theirs = codes[name], codes[entity]
+    entities = int(theirs.max()) + 1
+    shuffled = np.random.default_rng(0).permutation(mine)
+    return _pairs(theirs, mine) <= ONE * entities and _pairs(theirs, shuffled) >= MANY * entities
+
+
+def _likely_ad(
+    fields: list[Field],
+    plain: list[str],
+    columns: dict[str, ColumnStats],
+    codes: dict[str, NDArray[np.int64]],
+    user: str | None,
+    time: str | None,
+) -> str:
+    """The field that is most likely to name the ads."""
+    groups = {field.name: field.group for field in fields}
+    free = [name for name in plain if groups[name] == "context" and columns[name].distinct <= RECURRING * columns[name].rows]
+    free = [name for name in free if not _decides(user, name, codes)] or free
+    within = None
+    if user is not None and time in codes:
+        within = codes[user] * (codes[time].max() + 1) + codes[time]
+        within = np.unique(within, return_inverse=True)[1].astype(np.int64)
+        if within.max() + 1 > 0.9 * len(within):  # hardly any request has two rows
+            within = None
+    if within is not None and free:
+        requests = int(within.max()) + 1
+        free = [name for name in free if _pairs(within, codes[name]) > 1.05 * requests] or free
+    others = [field.name for field in fields if field.derive is None and field.group == "context"]
+    others = free or others or [field.name for field in fields if field.derive is None]
+    return max(others, key=lambda name: columns[name].distinct)

@@ -1,0 +1,77 @@
+"""Which whole numbers are quantities, which texts are labels, and columns that cannot be fields."""
+
+import random
+
+import pytest
+
+from pbodl.data.guess.schema_guess import guess
+from pbodl.data.log.log_reader import open_log
+
+RNG = random.Random(1)
+N = 1500
+
+
+def kinds(**columns):
+    found = guess([{"click": n % 2, "ad": n % 7, **{name: of(n) for name, of in columns.items()}} for n in range(N)])
+    return {field.name: field.kind for field in found.fields}
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "ref"),
+    [
+        ("I1", lambda n: int(RNG.paretovariate(0.7)) - 1, "number"),  # counts
+        ("visits", lambda n: -1 if n % 3 == 0 else int(RNG.paretovariate(1.0)), "number"),
+        ("income", lambda n: RNG.randrange(10_000, 90_000), "number"),  # hardly any value recurs
+        ("C14", lambda n: 15_000 + RNG.randrange(90), "category"),
+        ("C20", lambda n: -1 if n % 2 else 100_000 + RNG.randrange(100), "category"),
+        ("zip_code", lambda n: RNG.randrange(10_000, 99_999), None),
+        ("shelf", lambda n: RNG.randrange(15), "category"),
+        ("item", lambda n: int(RNG.paretovariate(0.7)), "category"),
+        ("age", lambda n: RNG.randrange(18, 90), "number"),
+        ("row", lambda n: n, None),
+        ("temperature", lambda n: RNG.gauss(20, 5), "number"),
+        ("size", lambda n: float("inf") if n == 3 else n % 5 + 0.5, "category"),
+    ],
+)
+def test_numbers(name, of, ref):
+    assert kinds(**{name: of}).get(name) == ref
+
+
+@pytest.mark.parametrize("words", [("no", "yes"), ("False", "True"), (False, True), ("f", "t"), (0.0, 1.0)])
+def test_labels(words, tmp_path):
+    data = [{"clicked": words[n % 3 == 0], "ad_id": n % 7} for n in range(300)]
+    found = guess(data)
+    assert (found.label, round(found.figures.clicks, 2)) == ("clicked", 0.33)
+    with open_log(data, found.schema()) as reader:
+        assert next(reader).batch.clicks.mean() == 1 / 3
+
+
+def test_ratings_become_a_label():
+    found = guess([{"userId": n % 40, "movieId": n % 33, "rating": 1 + n % 5, "timestamp": 1e9 + n} for n in range(500)])
+    assert (found.label, found.time) == ("rating >= 4", "timestamp")
+    assert found.figures.clicks == 0.4
+    assert {field.name: field.group for field in found.fields}["movieId"] == "ad"
+    assert any("the label is computed from the ratings, rating >= 4; check the threshold" in warning for warning in found.warnings)
+
+
+def test_a_time_without_a_name():
+    found = guess([{"click": n % 2, "ad_id": n % 7, "c6": 1_413_849_600 + 60 * (n // 3)} for n in range(500)])
+    assert (found.time, found.figures.first) == ("c6", 1413849600.0)
+
+
+def test_milliseconds():
+    found = guess([{"click": n % 2, "ad_id": n % 7, "ts": 1_413_849_600_000 + 60_000 * n} for n in range(500)])
+    assert (found.time, found.time_unit, found.figures.first) == ("ts", "ms", 1413849600.0)
+    assert found.schema().time_unit == "ms"
+
+
+def test_whatever_is_guessed_trains(tmp_path):
+    lines = [
+        '"",click,we"ird,words,when,n\n',
+        *(f"{n},{n % 2},a{n % 5},{'x|y' if n % 3 else 'x'},{n % 30},{n}\n" for n in range(200)),
+    ]
+    (tmp_path / "a.csv").write_text("".join(lines))
+    found = guess(tmp_path / "a.csv")
+    assert {column.name for column in found.columns if column.role == "left out"} == {"", 'we"ird', "n"}
+    with open_log(tmp_path / "a.csv", found.schema()) as reader:
+        assert sum(len(chunk.batch) for chunk in reader) == 200
