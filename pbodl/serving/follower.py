@@ -24,17 +24,21 @@ from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.snapshot import load_snapshot, snapshots
 from pbodl.publishing.delta import part_of, split
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder, Publication
-from pbodl.serving.scoring.packed_rows import PackedTable, check_served
+from pbodl.serving.scoring.packed_rows import PackedLayout, PackedTable, check_served
 
+NO_ROWS = PackedLayout(vectors=1, dim=1, linear=False)  # of the table that a whole version has
 PUBLISHED = "published"  # the model folder inside a run folder
 # What a publication can raise whose checksum is right, but whose contents no publisher wrote.
 UNSOUND = (InputError, ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError, msgspec.MsgspecError)
 
 
 class Version:
-    """One version of a model: its rows, packed, and the rest as a model without rows. Immutable."""
+    """One version of a model: its rows, packed, and the rest as a model without rows. Immutable.
 
-    def __init__(self, number: int, model: DeepProbit, table: PackedTable, published_at: float, facts: Mapping[str, Any]) -> None:
+    A version of a model that is no `DeepProbit` is `whole`: its model has all rows, and its table none.
+    """
+
+    def __init__(self, number: int, model: Any, table: PackedTable, published_at: float, facts: Mapping[str, Any]) -> None:
         self.number, self.model, self.table = number, model, table
         self.published_at, self.loaded_at = published_at, time.time()
         self.facts = dict(facts)
@@ -44,18 +48,25 @@ class Version:
         cls, model: Model, number: int = 0, published_at: float | None = None, facts: Mapping[str, Any] | None = None
     ) -> "Version":
         """A copy of a model as it is now."""
+        copy, moment = type(model).from_spec(model.schema, model.spec), time.time() if published_at is None else published_at
         if not isinstance(model, DeepProbit):
-            kinds = [kind for kind, known in Model.kinds.items() if issubclass(known, DeepProbit)]
-            raise InputError(f"a {model.kind!r} model cannot be served; these kinds can: {', '.join(kinds)}")
+            copy.load_state(model.state())
+            return cls(number, copy, PackedTable(NO_ROWS), moment, facts or {})
         check_served(model)
-        bare = type(model).from_spec(model.schema, model.spec)
-        bare.load_state(without_rows(model).state())
-        return cls(number, bare, PackedTable.of(model), time.time() if published_at is None else published_at, facts or {})
+        copy.load_state(without_rows(model).state())
+        return cls(number, copy, PackedTable.of(model), moment, facts or {})
+
+    @property
+    def whole(self) -> bool:
+        """Whether the model itself has the rows."""
+        return not isinstance(self.model, DeepProbit)
 
     @property
     def counters(self) -> dict[str, int]:
         """The model's counters, as in `model.metrics()`."""
         about = self.model.metrics()
+        if self.whole:
+            return about
         return about | {"features": self.table.size, "evicted": self.table.evicted, "expired": self.table.expired}
 
 
@@ -152,6 +163,8 @@ class Follower:
         manifest = publication.manifest
         state, rows = split(publication.arrays)
         part = model_of(manifest.kind, manifest.schema, manifest.spec, state)
+        if not isinstance(part, DeepProbit):
+            raise InputError(f"it is a delta of a {manifest.kind!r} model, which is only published whole")
         if (part.kind, part.schema, part.spec) != (before.model.kind, before.model.schema, before.model.spec):
             raise InputError("it is a delta of another model than the publication before it")
         lagging, self._lagging = self._lagging, None
@@ -181,10 +194,10 @@ class Follower:
             self.version = Version.of(snapshot.model, int(snapshot.path.name), snapshot.path.stat().st_mtime)
 
 
-def model_of(kind_name: str, schema: Schema, spec: Mapping[str, Any], state: Mapping[str, NDArray]) -> DeepProbit:
+def model_of(kind_name: str, schema: Schema, spec: Mapping[str, Any], state: Mapping[str, NDArray]) -> Model:
     """A model that can be served."""
     kind = Model.kinds.get(kind_name)
-    if kind is None or not issubclass(kind, DeepProbit):
+    if kind is None:
         raise InputError(f"its model has kind {kind_name!r}, which this release cannot serve")
     model = kind.from_spec(schema, msgspec.convert(spec, kind.Spec))
     model.load_state(state)

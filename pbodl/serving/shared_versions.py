@@ -23,6 +23,7 @@ from pbodl.serving.follower import Version, model_of
 from pbodl.serving.predictor_source import ready
 from pbodl.serving.scoring.packed_rows import PackedTable
 from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.scoring.whole_predictor import predictor_of
 from pbodl.system.tensors import pack, unpack
 
 logger = logging.getLogger("pbodl.serving")
@@ -89,7 +90,7 @@ class Announced:
         _touch(table)
         version = Version(told.number, model, table, told.published_at, told.facts)
         weakref.finalize(version, self._reports.put, (RELEASED, told.number))
-        self.predictor = ready(Predictor(version), self.predictor)
+        self.predictor = ready(predictor_of(version), self.predictor)
         self._reports.put((TOOK, told.number))
 
     def _report(self) -> None:

@@ -6,7 +6,6 @@ import warnings
 import pytest
 
 import pbodl
-from pbodl.errors import InputError
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder
 from pbodl.publishing.publisher import Publisher
 from pbodl.serving.follower import Follower
@@ -247,7 +246,10 @@ def test_publications_inside_a_run_take_over(tmp_path):
     assert isinstance(follower.folder, ModelFolder)
 
 
-def test_baselines_are_refused_by_name(tmp_path):
-    pbodl.AdPredictor(PLAIN).save(tmp_path)
-    with pytest.raises(InputError, match="'adpredictor' model cannot be served"):
-        Follower(tmp_path).poll()
+def test_other_models_are_served_whole(tmp_path):
+    model = pbodl.AdPredictor(PLAIN)
+    model.save(tmp_path)
+    follower = Follower(tmp_path)
+    assert follower.poll()
+    assert follower.version is not None and follower.version.whole
+    assert follower.version.counters == model.metrics()

@@ -51,14 +51,6 @@ def test_settings_that_cannot_be(serve, tmp_path):
         assert words in told
 
 
-def test_a_baseline_cannot_be_served(serve, tmp_path):
-    pbodl.FTRLProximal(PLAIN).save(tmp_path)
-    code, told = serve(str(tmp_path), "--port", "0")
-    assert code == 2
-    assert "a 'ftrl' model cannot be served" in told
-    assert "fm-mlp" in told
-
-
 def test_no_room_for_the_model(serve, tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")

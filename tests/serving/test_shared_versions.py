@@ -122,7 +122,7 @@ def test_a_version_that_cannot_be_taken_ends_the_worker(tmp_path, pair, monkeypa
     def fails(version):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(sharing, "Predictor", fails)
+    monkeypatch.setattr(sharing, "predictor_of", fails)
     worker.tell(follower.version, str(tmp_path / "memory"), {})
     until(announced.gone.is_set, "the end")
     assert "no room" in caplog.text

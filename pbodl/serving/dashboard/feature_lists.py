@@ -12,6 +12,7 @@ from pbodl.errors import InputError
 from pbodl.serving.follower import Version
 from pbodl.serving.scoring.packed_rows import COLUMN, unpack
 from pbodl.training.inspect.feature_names import MISSING, look_up
+from pbodl.training.inspect.feature_weights import weights_of
 
 UNCERTAIN = 10  # number of features listed
 FREQUENT = 12  # suggested values per field
@@ -46,16 +47,17 @@ class FeaturesAnswer(msgspec.Struct):
 
 def features(version: Version, run: str | None) -> FeaturesAnswer:
     """The features of a version; `run` is the folder in which their names may be."""
-    table, schema = version.table, version.model.schema
-    left, counts, keys = variance_left(version), table.count, table.keys
-    seen = np.flatnonzero(counts >= LEAST)
+    schema = version.model.schema
+    keys, field_of, counts, left = _about(version)
+    seen = np.flatnonzero(counts >= LEAST) if left is not None else np.zeros(0, np.int64)
+    left = np.zeros(len(keys)) if left is None else left
     # Rounded to three digits: among equally uncertain features, the frequent ones come first.
     uncertain = seen[np.lexsort((-counts[seen].astype(np.int64), -left[seen].round(3)))[:UNCERTAIN]]
-    by_field = [np.flatnonzero(table.field == index) for index in range(len(schema.fields))]
+    by_field = [np.flatnonzero(field_of == index) for index in range(len(schema.fields))]
     frequent = [_most(rows, counts) for rows in by_field]
     names = _names(run, keys[np.concatenate([uncertain, *frequent])])
     lines = [
-        UncertainFeature(schema.fields[table.field[row]].name, names.get(key), f"{key:016x}", int(counts[row]), float(left[row]))
+        UncertainFeature(schema.fields[field_of[row]].name, names.get(key), f"{key:016x}", int(counts[row]), float(left[row]))
         for row, key in zip(uncertain.tolist(), keys[uncertain].tolist(), strict=True)
     ]
     fields = [
@@ -67,7 +69,18 @@ def features(version: Version, run: str | None) -> FeaturesAnswer:
         )
         for field, rows, often in zip(schema.fields, by_field, frequent, strict=True)
     ]
-    return FeaturesAnswer(version.number, table.size, lines, fields)
+    return FeaturesAnswer(version.number, len(keys), lines, fields)
+
+
+def _about(version: Version) -> tuple[NDArray[np.uint64], NDArray, NDArray, NDArray[np.float64] | None]:
+    """Key, field, count and remaining variance of every feature; no variance for models without uncertainty."""
+    if not version.whole:
+        table = version.table
+        return table.keys, table.field, table.count, variance_left(version)
+    weights = weights_of(version.model)
+    if weights is None:
+        return np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64), None
+    return weights.keys, weights.fields, weights.counts, weights.variance_left()
 
 
 def variance_left(version: Version) -> NDArray[np.float64]:

@@ -37,6 +37,8 @@ class PackedLayout(NamedTuple):
 
 def check_served(model: DeepProbit) -> None:
     """Raise InputError unless the kernels know the model's operation: they would read past its sums."""
+    if not isinstance(model, DeepProbit):
+        raise InputError(f"a {model.kind!r} model has no kernels for candidates; `whole_predictor.predictor_of` serves it")
     if model.shape.op not in SERVED:
         raise InputError(
             f"a {model.kind!r} model has the embedding operation {model.shape.op}, which serving does not know; it knows "

@@ -166,7 +166,7 @@ def test_unknown_fields_and_other_models_are_refused():
         predictor.score({}, {"sight": 1}, [])
     with pytest.raises(InputError, match=r"unknown field 'prise'.*price"):
         predictor.score({}, {}, [{"ad": 1}, {"prise": 1}])
-    with pytest.raises(InputError, match="cannot be served"):
+    with pytest.raises(InputError, match="has no kernels for candidates"):
         Predictor.of(pbodl.AdPredictor(SCHEMA))
 
 

@@ -1,0 +1,76 @@
+"""The predictor of models without kernels of their own for candidates: AdPredictor, FTRL, MatchBox and the batch models.
+
+It writes out a row for every candidate and asks `model.predict`. That is slower than `Predictor`, and every worker holds the model
+itself. A model without uncertainty answers with a standard deviation of 0.
+"""
+
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbodl.data.batch import Batch
+from pbodl.models.contract import Model
+from pbodl.serving.follower import Version
+from pbodl.serving.scoring.predictor import Predictor, Scores
+from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
+
+CERTAIN = 1e-12  # a CTR nearer to 0 or 1 has no finite latent mean
+_latent = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])
+
+
+class WholePredictor(Predictor):
+    """Scores requests with any model; any number of threads may use it.
+
+    >>> import pbodl
+    >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])
+    >>> model = pbodl.FTRLProximal(schema)
+    >>> _ = model.learn([{"user": n % 2, "ad": n % 3, "click": int(n % 3 == 0)} for n in range(300)])
+    >>> scores = WholePredictor.of(model).score({"user": 1}, {}, [{"ad": 0}, {"ad": 1}])
+    >>> bool(scores.ctr[0] > 0.5 > scores.ctr[1]), scores.std.tolist()
+    (True, [0.0, 0.0])
+    """
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+        self.schema = version.model.schema
+        self.encoder = encoder_of(self.schema)
+
+    def score_encoded(self, shared: Encoded, own: Encoded, draw: np.uint64 | None = None) -> Scores:
+        """As `score`, for encoded features; `draw` is the seed of a draw of the weights."""
+        model: Model = self.version.model
+        if not len(own.keys):
+            return Scores(*np.empty((4, 0)))
+        predicted = model.predict(expanded_batch(shared, own))
+        mean = predicted.mean
+        if model.link == "logit":  # exploration expects the latent mean of a probit
+            odds = np.clip(predicted.ctr / (1.0 - predicted.ctr) / model.negative_rate, CERTAIN, 1.0 / CERTAIN)
+            mean = _latent(odds / (1.0 + odds))
+        return Scores(predicted.ctr, predicted.std, mean, predicted.variance)
+
+    def recall(self, before: Predictor) -> None:
+        """Nothing is cached here."""
+
+
+def expanded_batch(shared: Encoded, own: Encoded) -> Batch:
+    """A row for every candidate: the shared features and its own, in the order of the fields."""
+    n = len(own.keys)
+    parts = [(np.broadcast_to(one, (n, one.shape[1])), two) for one, two in ((shared.keys, own.keys), (shared.values, own.values))]
+    fields = np.concatenate([shared.fields, own.fields])
+    order = np.argsort(fields, kind="stable")
+    keys, values = (np.concatenate(part, axis=1)[:, order] for part in parts)
+    filled: NDArray[Any] = np.concatenate([_filled(shared, n), _filled(own, n)], axis=1)[:, order]
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(filled.sum(axis=1))])
+    all_fields = np.broadcast_to(fields[order].astype(np.int32), filled.shape)
+    return Batch(keys[filled], values[filled], all_fields[filled], indptr, None, np.zeros(n), np.ones(n, np.float32))
+
+
+def _filled(encoded: Encoded, n: int) -> NDArray[np.bool_]:
+    filled = np.ones(encoded.keys.shape, bool) if encoded.filled is None else encoded.filled
+    return np.broadcast_to(filled, (n, filled.shape[1]))
+
+
+def predictor_of(version: Version) -> Predictor:
+    """The predictor for a version of any model."""
+    return WholePredictor(version) if version.whole else Predictor(version)
