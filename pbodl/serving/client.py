@@ -38,6 +38,7 @@ class Answer(NamedTuple):
     std: NDArray[np.float64]
     mean: NDArray[np.float64] | None
     variance: NDArray[np.float64] | None
+    explore: str = "none"  # the rule that made `ctr`
 
 
 class _Protocol:
@@ -58,15 +59,19 @@ class _Protocol:
         return max(float(asked), doubled) if asked.isdigit() else doubled
 
 
-def _body(*values: Any) -> dict[str, Any]:
+def _body(*values: Any, explore_key: str | int | None, spread: float) -> dict[str, Any]:
     names = ("user", "context", "candidates", "explore", "seed", "c", "detail")
-    return {"content": msgspec.msgpack.encode(dict(zip(names, values, strict=True))), "headers": {"Content-Type": MSGPACK[0]}}
+    asked = dict(zip(names, values, strict=True))
+    # Only if given: servers of an earlier version refuse fields that they do not know.
+    asked |= {} if explore_key is None else {"explore_key": explore_key}
+    asked |= {} if spread == 1.0 else {"spread": spread}
+    return {"content": msgspec.msgpack.encode(asked), "headers": {"Content-Type": MSGPACK[0]}}
 
 
 def _scores(response: httpx.Response) -> Answer:
     told = msgspec.msgpack.decode(_checked(response).content, type=ScoreAnswer)
-    arrays = [None if column is None else np.array(column) for column in (told.ctr, told.std, told.mean, told.variance)]
-    return Answer(told.model, *arrays)  # type: ignore[arg-type]
+    mean, variance = (None if column is None else np.array(column) for column in (told.mean, told.variance))
+    return Answer(told.model, np.array(told.ctr), np.array(told.std), mean, variance, told.explore)
 
 
 def _checked(response: httpx.Response) -> httpx.Response:
@@ -99,10 +104,11 @@ class Client(_Protocol):
 
     def score(
         self, user: Row, context: Row, candidates: Sequence[Row], explore: str = "none", seed: int | None = None, c: float = 1.0,
-        detail: bool = False,
+        detail: bool = False, explore_key: str | int | None = None, spread: float = 1.0,
     ) -> Answer:  # fmt: skip
         """The CTR of every candidate, with its standard deviation."""
-        return _scores(self._send("POST", "/v1/score", **_body(user, context, candidates, explore, seed, c, detail)))
+        more: dict[str, Any] = {"explore_key": explore_key, "spread": spread}
+        return _scores(self._send("POST", "/v1/score", **_body(user, context, candidates, explore, seed, c, detail, **more)))
 
     def model(self) -> dict[str, Any]:
         """What the server reports about its model."""
@@ -144,10 +150,11 @@ class AsyncClient(_Protocol):
 
     async def score(
         self, user: Row, context: Row, candidates: Sequence[Row], explore: str = "none", seed: int | None = None, c: float = 1.0,
-        detail: bool = False,
+        detail: bool = False, explore_key: str | int | None = None, spread: float = 1.0,
     ) -> Answer:  # fmt: skip
         """The CTR of every candidate, with its standard deviation."""
-        return _scores(await self._send("POST", "/v1/score", **_body(user, context, candidates, explore, seed, c, detail)))
+        more: dict[str, Any] = {"explore_key": explore_key, "spread": spread}
+        return _scores(await self._send("POST", "/v1/score", **_body(user, context, candidates, explore, seed, c, detail, **more)))
 
     async def model(self) -> dict[str, Any]:
         """What the server reports about its model."""

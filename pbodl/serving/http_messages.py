@@ -18,6 +18,7 @@ from pbodl.data.scan.structure import count_values
 from pbodl.data.schema import Field, Schema, nearest
 from pbodl.data.times import EARLIEST, LATEST, UNIT_NAMES, UNITS
 from pbodl.serving.scoring.body_scan import MOST, Scanner
+from pbodl.serving.scoring.exploration import Exploration
 from pbodl.serving.scoring.predictor import Scores
 from pbodl.serving.scoring.request_encoding import OWN_GROUP, Encoded, encoder_of
 
@@ -44,6 +45,7 @@ LARGEST_SEED = 2**53 - 1
 Seed = Annotated[int, Meta(ge=0, le=LARGEST_SEED)] | Annotated[float, Meta(ge=0, le=LARGEST_SEED, multiple_of=1)]
 Width = Annotated[float, Meta(ge=0.0, le=100.0)]
 Explore = Literal["none", "thompson", "ucb"]
+ExploreKey = Annotated[str, Meta(max_length=ECHO)] | Annotated[int, Meta(ge=-LARGEST_SEED, le=LARGEST_SEED)]
 
 
 def echoed(text: str) -> str:
@@ -75,13 +77,17 @@ class ErrorAnswer(msgspec.Struct):
 
 
 class ScoreAnswer(msgspec.Struct, omit_defaults=True):
-    """`ctr` and `std` of each candidate, in the order of the request; with `detail` the latent `mean` and `variance`."""
+    """`ctr` and `std` of each candidate, in the order of the request; with `detail` the latent `mean` and `variance`.
+
+    `explore` is the rule that made `ctr`, if the request asked for one.
+    """
 
     model: int
     ctr: list[float]
     std: list[float]
     mean: list[float] | None = None
     variance: list[float] | None = None
+    explore: Explore = "none"
 
 
 class ModelAnswer(msgspec.Struct):
@@ -106,9 +112,7 @@ class Parsed(NamedTuple):
 
     shared: dict[str, Any]
     own: list[tuple] | Encoded  # the candidates' values, in the schema's order, or their keys
-    explore: str
-    seed: int | None
-    c: float
+    explore: Exploration
     detail: bool
 
     @property
@@ -145,6 +149,8 @@ class Wire:
                 ("seed", Seed | None, None),
                 ("c", Width, 1.0),
                 ("detail", bool, False),
+                ("explore_key", ExploreKey | None, None),
+                ("spread", Width, 1.0),
             ],
             forbid_unknown_fields=True,
             gc=False,
@@ -187,7 +193,8 @@ class Wire:
         shared = dict(zip(self._user, astuple(request.user), strict=True))
         shared |= zip(self._context, astuple(request.context), strict=True)
         seed = None if request.seed is None else int(request.seed)
-        return Parsed(shared, list(map(astuple, request.candidates)), request.explore, seed, request.c, request.detail)
+        explore = Exploration(request.explore, request.explore_key, seed, request.spread, request.c)
+        return Parsed(shared, list(map(astuple, request.candidates)), explore, request.detail)
 
     def _explained(self, error: str) -> RequestError:
         """The error that msgspec found, with its field."""
@@ -243,9 +250,11 @@ def _struct(name: str, fields: list[str], types: dict[str, Any]) -> type[msgspec
     )
 
 
-def write_scores(version: int, scores: Scores, detail: bool, content_type: str) -> bytes:
-    """The answer to a request."""
+def write_scores(version: int, scores: Scores, detail: bool, content_type: str, explore: str = "none") -> bytes:
+    """The answer to a request; `explore` is the rule that made the CTRs."""
     answer: dict[str, Any] = {"model": version, "ctr": scores.ctr, "std": scores.std}
+    if explore != "none":
+        answer["explore"] = explore
     if detail:
         answer |= {"mean": scores.mean, "variance": scores.variance}
     if content_type == JSON:

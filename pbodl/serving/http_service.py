@@ -27,7 +27,7 @@ from pbodl.serving.http_messages import JSON, MSGPACK, SECURITY, ModelAnswer, Re
 from pbodl.serving.openapi import document, page
 from pbodl.serving.predictor_source import PredictorSource
 from pbodl.serving.request_queue import Receive, RequestQueue, Ticket, read_body
-from pbodl.serving.scoring.exploration import explored
+from pbodl.serving.scoring.exploration import explore
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.scoring.request_encoding import Encoded
 from pbodl.serving.server_limits import Limits, Token
@@ -127,10 +127,9 @@ class HttpService:
         except InputError as error:
             field = re.search(r"(?:field|column) '([^']+)'", str(error))
             raise RequestError(422, "invalid", str(error)[:1000], field[1] if field else None) from None
-        version, scores = predictor.version, predictor.score_encoded(shared, own)
+        scores, ctr = explore(predictor, shared, own, parsed.explore)
         self.metrics.scored(len(own.keys), float(scores.ctr.sum()))
-        scores = explored(scores, parsed.explore, version.model.negative_rate, parsed.seed, parsed.c)
-        return write_scores(version.number, scores, parsed.detail, content_type)
+        return write_scores(predictor.version.number, scores._replace(ctr=ctr), parsed.detail, content_type, parsed.explore.rule)
 
     def _predictor(self) -> Predictor:
         predictor = self.source.predictor

@@ -42,7 +42,9 @@ def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, An
     score = {
         "summary": "The CTR of every candidate, with its uncertainty",
         "description": "`ctr` and `std` are in the order of the candidates. `explore` requests CTRs that give uncertain candidates"
-        " a chance: `thompson` draws z from N(mean, variance) and returns Φ(z), `ucb` returns Φ(mean + c √variance)."
+        " a chance: `thompson` returns those of one draw of all weights, which `explore_key` or `seed` fixes; `ucb` returns upper"
+        " bounds, `c` standard deviations above the mean, for what a candidate is more uncertain than the least uncertain one."
+        " `spread` scales both, from 0: not at all. The answer names the rule."
         " Unknown values get their prior; unknown fields are an error.",
         "requestBody": {"required": True, "content": {kind: {"schema": of["request"]} for kind in kinds}},
         "responses": _responses(dict.fromkeys(kinds, of["scores"]), of["error"], 400, *guard, 408, 413, 415, 422, 503),

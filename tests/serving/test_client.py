@@ -108,6 +108,16 @@ def test_what_is_asked_and_answered(ask):
     assert ask.pauses == []
 
 
+def test_how_to_explore_is_asked_for_only_if_given():
+    with scripted(GOOD, GOOD) as server:
+        with Client(server.url) as asking:
+            assert asking.score(USER, CONTEXT, CANDIDATES).explore == "none"
+            asking.score(USER, CONTEXT, CANDIDATES, explore="thompson", explore_key="user 3", spread=0.5)
+        first, second = (msgspec.msgpack.decode(body) for _, body in server.seen)
+    assert not {"explore_key", "spread"} & first.keys()
+    assert (second["explore_key"], second["spread"]) == ("user 3", 0.5)
+
+
 @pytest.mark.parametrize("trouble", [DROP, BUSY, STRANGE])
 def test_trouble_is_tried_again(ask, trouble):
     with scripted(trouble, trouble, GOOD) as server:

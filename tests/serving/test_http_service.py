@@ -10,7 +10,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from scipy.stats import norm
 
-from pbodl.data.sampling import recalibrate
 from pbodl.serving.http_service import HttpService
 from pbodl.serving.scoring.predictor import Predictor
 from tests.publishing.published import MODELS
@@ -66,31 +65,50 @@ def test_without_a_time_it_is_now(client, model):
     assert any(np.allclose(given, hour, rtol=1e-5) for hour in hours)
 
 
-@pytest.mark.parametrize("kept", [1.0, 0.3])
-def test_thompson_draws_z_for_every_candidate(kept):
-    model = trained("fm" if kept == 1.0 else "sampled")
+@pytest.mark.parametrize("name", ["fm", "pairs", "sampled"])
+def test_thompson_is_one_draw_of_the_weights(name):
+    model = trained(name)
     client = client_of(model)
-    plain = answer(client, {**REQUEST, "detail": True})
-    draws = [answer(client, {**REQUEST, "explore": "thompson", "seed": seed})["ctr"] for seed in range(400)]
-    expected = norm.cdf(plain["mean"] + np.sqrt(plain["variance"]) * np.random.default_rng(0).standard_normal(len(CANDIDATES)))
-    np.testing.assert_allclose(draws[0], recalibrate(expected, kept), rtol=1e-5)
-    np.testing.assert_array_equal(draws[0], answer(client, {**REQUEST, "explore": "thompson", "seed": 0})["ctr"])
-    if kept == 1.0:
-        np.testing.assert_allclose(np.mean(draws, axis=0), plain["ctr"], atol=4 * plain["std"].max() / 20)
-        np.testing.assert_allclose(np.std(draws, axis=0), plain["std"], rtol=0.15)
+    for seed in range(3):
+        for kind in BOTH:
+            given = answer(client, {**REQUEST, "explore": "thompson", "seed": seed}, kind)
+            np.testing.assert_allclose(given["ctr"], model.sample(rows_of(REQUEST), 1, seed)[0], rtol=2e-4)
+            assert given["explore"] == "thompson"
 
 
-def test_thompson_without_a_seed_differs_each_time(client):
+def test_thompson_without_a_key_differs_each_time(client):
     first, second = (answer(client, {**REQUEST, "explore": "thompson"})["ctr"] for _ in range(2))
     assert (first != second).all()
 
 
-def test_ucb_is_an_upper_bound(client):
+def test_a_key_keeps_its_draw_on_every_server(client, model):
+    asked = {**REQUEST, "explore": "thompson", "explore_key": "user 3"}
+    first = answer(client, asked)["ctr"]
+    np.testing.assert_array_equal(answer(client_of(model), asked)["ctr"], first)
+    assert (answer(client, {**asked, "explore_key": "user 4"})["ctr"] != first).all()
+    assert (answer(client, {**asked, "seed": 1})["ctr"] != first).all()
+    few = answer(client, {**asked, "candidates": CANDIDATES[1:2]})["ctr"]  # the other candidates do not matter
+    np.testing.assert_allclose(few, first[1:2], rtol=1e-5)
+
+
+def test_ucb_raises_all_but_the_least_uncertain(client):
     plain = answer(client, {**REQUEST, "detail": True})
-    for c in (0.0, 1.0, 2.5):
-        given = answer(client, {**REQUEST, "explore": "ucb", "c": c, "detail": True})
-        np.testing.assert_allclose(given["ctr"], norm.cdf(plain["mean"] + c * np.sqrt(plain["variance"])), rtol=1e-5)
+    excess = plain["variance"] - plain["variance"].min()
+    for c, spread in ((0.0, 1.0), (1.0, 1.0), (2.5, 0.5)):
+        given = answer(client, {**REQUEST, "explore": "ucb", "c": c, "spread": spread, "detail": True})
+        e = spread**2 * excess
+        np.testing.assert_allclose(
+            given["ctr"], norm.cdf((plain["mean"] + c * e**0.5) / (1 + plain["variance"] - e) ** 0.5), rtol=1e-5
+        )
         np.testing.assert_array_equal(given["std"], plain["std"])
+        assert given["explore"] == "ucb"
+
+
+@pytest.mark.parametrize("rule", ["thompson", "ucb"])
+def test_without_spread_nothing_is_explored(client, rule):
+    given = answer(client, {**REQUEST, "explore": rule, "spread": 0})
+    np.testing.assert_allclose(given["ctr"], answer(client, REQUEST)["ctr"], rtol=1e-6)
+    assert len(answer(client, {**REQUEST, "explore": rule, "candidates": []})["ctr"]) == 0
 
 
 def test_the_model_is_told(client, model):

@@ -127,24 +127,30 @@ def scale_row(value, operation, x, j):
 
 
 @inlined
+def work_out_feature(packed, samples, s, j, operation, now, prior, forgetting, x):
+    """A feature as it is now: from its row, decayed, or from its prior; not yet times its value. MODIFIES: x, in row j."""
+    weights, half_life = packed.weights, forgetting.half_life
+    r, field = samples.rows[s, j], samples.fields[j]
+    if r >= 0:
+        for d in range(x.shape[1]):
+            x[j, d] = weights[r, d]
+        kept = kept_share(now - packed.last_seen[r], half_life) if half_life > 0.0 else ONE
+        if kept < ONE:
+            decay_row(kept, field, operation, prior, forgetting, x, j)
+    elif r == UNSEEN:
+        draw_row(samples.keys[s, j], field, operation, prior, x, j)
+    else:
+        for d in range(x.shape[1]):
+            x[j, d] = ZERO
+
+
+@inlined
 def work_out(packed, samples, s, operation, now, prior, forgetting, x):
     """A sample's features now: unseen ones from their prior, decayed, times their values. MODIFIES: x (slots, row)."""
-    weights, half_life = packed.weights, forgetting.half_life
     for j in range(x.shape[0]):
-        r, value, field = samples.rows[s, j], samples.values[s, j], samples.fields[j]
-        if r >= 0:
-            for d in range(x.shape[1]):
-                x[j, d] = weights[r, d]
-            kept = kept_share(now - packed.last_seen[r], half_life) if half_life > 0.0 else ONE
-            if kept < ONE:
-                decay_row(kept, field, operation, prior, forgetting, x, j)
-        elif r == UNSEEN:
-            draw_row(samples.keys[s, j], field, operation, prior, x, j)
-        else:
-            for d in range(x.shape[1]):
-                x[j, d] = ZERO
-        if value != ONE:
-            scale_row(value, operation, x, j)
+        work_out_feature(packed, samples, s, j, operation, now, prior, forgetting, x)
+        if samples.values[s, j] != ONE:
+            scale_row(samples.values[s, j], operation, x, j)
 
 
 @inlined

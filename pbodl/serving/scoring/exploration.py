@@ -1,28 +1,75 @@
 """Exploration: CTRs that give uncertain candidates a chance.
 
-Thompson sampling draws one z for each candidate from N(mean, variance), and returns Φ(z). An upper confidence bound returns
-Φ(mean + c √variance). Both are recalibrated like the CTR itself.
+*Thompson sampling* answers the CTRs under one draw of all weights. What the candidates share (the user, the context, an advertiser)
+moves them together and leaves their order alone; what is uncertain about a candidate itself may carry it to the top. A key fixes
+the noise, so that the draw stays for as long as the key does, on every server.
+
+An *upper confidence bound* adds c deviations. All candidates have some variance in common, and raising them all by it would favour
+candidates where Φ is steep, so only the excess over the least uncertain candidate counts: Φ((m + c √e)/√(1 + v - e)) with
+e = spread² (v - least v).
+
+Both are recalibrated like the CTR itself; with a spread of 0 both are the CTR itself.
 """
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
+from pbodl.data.hashing import hash_value, wrapping
 from pbodl.data.sampling import recalibrate
+from pbodl.kernels.draws import draw_seed
 from pbodl.kernels.network import click_probability
-from pbodl.serving.scoring.predictor import Scores
+from pbodl.models.joint_draws import spread_out
+from pbodl.serving.scoring.predictor import Predictor, Scores
+from pbodl.serving.scoring.request_encoding import Encoded
 
+KEY = "explore_key"
 _ANY = np.random.default_rng()
 
 
-def explored(scores: Scores, explore: str, kept: float, seed: int | None = None, c: float = 1.0) -> Scores:
-    """The scores with explored CTRs; `kept` is the model's negative rate. The same seed gives the same draws."""
-    if explore == "none":
-        return scores
-    deviation = np.sqrt(scores.variance)
-    if explore == "thompson":
-        generator = _ANY if seed is None else np.random.default_rng(seed)
-        z = scores.mean + deviation * generator.standard_normal(len(deviation))
-    else:
-        z = scores.mean + c * deviation
-    ctr = np.empty(len(z))
-    click_probability(z, np.zeros(len(z)), ctr)
-    return scores._replace(ctr=recalibrate(ctr, kept))
+def seed_of_draw(key: str | int | None, seed: int | None) -> np.uint64:
+    """The seed of a request's draw: a pure function of key and seed, if one of them is given; otherwise random.
+
+    Without a key, it is the seed of line 0 of `model.sample` with this seed.
+    """
+    if key is None and seed is None:
+        return _ANY.integers(0, 2**64, dtype=np.uint64)
+    with wrapping():
+        return np.uint64(draw_seed(np.uint64(seed or 0), np.uint64(0 if key is None else hash_value(KEY, key))))
+
+
+class Exploration(NamedTuple):
+    """What a request asks for."""
+
+    rule: str = "none"
+    key: str | int | None = None
+    seed: int | None = None
+    spread: float = 1.0
+    c: float = 1.0
+
+
+def explore(predictor: Predictor, shared: Encoded, own: Encoded, asked: Exploration) -> tuple[Scores, NDArray[np.float64]]:
+    """The scores of a request, and the CTRs that the rule makes of them."""
+    if asked.rule == "thompson":
+        scores, drawn = predictor.draw_encoded(shared, own, seed_of_draw(asked.key, asked.seed))
+        return scores, thompson(scores, drawn, asked.spread, predictor.version.model.negative_rate)
+    scores = predictor.score_encoded(shared, own)
+    if asked.rule == "none" or not len(scores.ctr):
+        return scores, scores.ctr
+    return scores, upper_bounds(scores, asked.spread, asked.c, predictor.version.model.negative_rate)
+
+
+def thompson(scores: Scores, drawn: NDArray[np.float64], spread: float, kept: float) -> NDArray[np.float64]:
+    """The CTRs of a draw; `kept` is the model's negative rate."""
+    ctr = np.empty(len(drawn))
+    spread_out(scores.mean, scores.variance, drawn, spread, ctr)
+    return recalibrate(ctr, kept)
+
+
+def upper_bounds(scores: Scores, spread: float, c: float, kept: float) -> NDArray[np.float64]:
+    """Upper confidence bounds; `kept` is the model's negative rate."""
+    ctr, (_, _, mean, variance) = np.empty(len(scores.ctr)), scores
+    excess = min(spread**2, 1.0) * (variance - variance.min())
+    click_probability(mean + c * max(spread, 1.0) * np.sqrt(excess), variance - excess, ctr)
+    return recalibrate(ctr, kept)

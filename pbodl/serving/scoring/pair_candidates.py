@@ -5,6 +5,11 @@ gives the part of z_L that all candidates have in common, and for every field th
 then adds the pairs of its own fields with the shared ones, and with each other. Its own fields are all of one group, so of a shared
 field's vectors it only meets the one for that group.
 
+One draw of the weights (`kernels.draws`) is linearised, as in `sample_pairs`. With δ for deviations, x_i the vectors of own field
+i, and for every request A_i[q] = Σ_{f in q} (w_if δe_f + δw_if e_f) over the shared fields f, a candidate deviates from its mean by
+    C + Σ_i (⟨x_i, A_i⟩ + ⟨δx_i, s_i⟩) + Σ_{i<j} δw_ij ⟨x_i, x_j⟩ + its linear weights
+where C is the deviation of what the shared fields make.
+
 The shared fields stand in *lanes*, those of a group side by side and padded with zeros to whole registers: the loops go over
 fields, and no sum has to be drawn together within a register.
 """
@@ -13,11 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import jit, kernel, prefetch
+from pbodl._jit import inlined, jit, kernel, prefetch
 from pbodl.kernels.click_moments import click_moments
-from pbodl.kernels.layers.pairs import make_pair_scratch, pairs_forward
+from pbodl.kernels.draws import draw_dense, fill_noise
+from pbodl.kernels.layers.pairs import USUAL_OF_GROUPS, make_pair_scratch, pairs_forward
 from pbodl.kernels.normal import ZERO
-from pbodl.serving.scoring.candidate_kernels import AHEAD, Sums, sum_features
+from pbodl.serving.scoring.candidate_kernels import AHEAD, Samples, Sums, sum_features, work_out_feature
+from pbodl.serving.scoring.drawn_candidates import DrawScratch, make_draw_scratch
 
 REGISTER = 8  # numbers of float32
 
@@ -101,10 +108,11 @@ def meet_shared(lanes, own, products, slope):
 
 
 @kernel
-def meet_own(own, of_own, slope_of_shared, own_fields, indices, m_w, v_w, slope):
-    """Mean and variance that own fields add by their pairs with each other and by their vectors. MODIFIES: slope (A, G, K)."""
+def meet_own(own, of_own, slope_of_shared, own_fields, indices, m_w, v_w, more_w, slope):
+    """Mean and variance that own fields add by their pairs with each other and by their vectors, and what the deviations of the
+    pairs' weights add under a draw. MODIFIES: slope (A, G, K)."""
     n, groups, _, dim = own.shape
-    mean, variance = ZERO, ZERO
+    mean, variance, deviation = ZERO, ZERO, ZERO
     for i in range(n):
         for q in range(groups):
             for k in range(dim):
@@ -119,16 +127,114 @@ def meet_own(own, of_own, slope_of_shared, own_fields, indices, m_w, v_w, slope)
                 s_j[k] += weight * e_i[k]
             mean += weight * product
             variance += product * product * v_w[pair]
+            deviation += product * more_w[pair]
     for i in range(n):
         for q in range(groups):
             for k in range(dim):
                 variance += slope[i, q, k] * slope[i, q, k] * own[i, q, 1, k]
-    return mean, variance
+    return mean, variance, deviation
+
+
+class PairDraw(NamedTuple):
+    """A draw of the weights; for none, `z` is empty."""
+
+    z: np.ndarray  # float64 (candidates,): the result
+    own: Samples
+    linear: np.ndarray  # float32 (candidates, slots): deviations of the linear weights, if every slot is one feature of one field
+    along: np.ndarray  # float32 (A, G, K): A_i
+    more_w: np.ndarray  # float32 (pairs + 1,): δw, and for the bias
+    scratch: DrawScratch
 
 
 @jit
-def score_pair_candidates(packed, shared, operation, now, network, own, own_fields, places, m_w, v_w, scores):
-    """CTR, its standard deviation, mean and variance of z_L of every candidate. MODIFIES: scores (4, candidates)."""
+def prepare_draw(packed, shared, own, linear, operation, now, network, dense, own_fields, seed, z):
+    """What the candidates have in common under the draw with this seed. MODIFIES: z, to C."""
+    vectors, dim, fields, group_of_field = operation.vectors, operation.dim, operation.classes, network.shape.group_of_field
+    m_w = dense.mean[0, 0]
+    scratch = make_draw_scratch(own.rows.shape[1], packed, operation, seed)
+    along, more_w = np.zeros((len(own_fields), vectors, dim), np.float32), np.zeros(len(m_w), np.float32)
+    if len(z) == 0:
+        return PairDraw(z, own, linear, along, more_w, scratch)
+    more_w[:] = draw_dense(dense, network.shape.sizes, seed).mean[0, 0] - m_w
+    w, more_e = make_pair_scratch(fields, vectors, dim), np.zeros((fields, vectors, dim), np.float32)
+    d = make_draw_scratch(shared.rows.shape[1], packed, operation, seed)
+    w.m_e[:] = ZERO
+    w.v_e[:] = ZERO
+    common = more_w[network.shape.sizes[0]]
+    for j in range(shared.rows.shape[1]):
+        f, value = shared.fields[j], shared.values[0, j]
+        work_out_feature(packed, shared, 0, j, operation, now, network.prior, network.forgetting, d.row)
+        fill_noise(shared.keys[0, j], d.stirred, d.noise)
+        for g in range(vectors):
+            for k in range(dim):
+                w.m_e[f, g, k] += value * d.row[j, 2 * g * dim + k]
+                more_e[f, g, k] += value * np.sqrt(d.row[j, 2 * g * dim + dim + k]) * d.noise[g * dim + k]
+        if d.row.shape[1] > 2 * vectors * dim:
+            common += value * np.sqrt(d.row[j, 2 * vectors * dim + 1]) * d.noise[vectors * dim]
+    pairs_forward(m_w, dense.variance[0, 0], group_of_field, w)
+    for p in range(network.shape.sizes[0]):
+        common += w.products[p] * more_w[p]
+    z[:] = common + (w.slope * more_e).sum()
+    indices, of_own = pair_indices(fields), group_of_field[own_fields[0]] if len(own_fields) > 0 else 0
+    for i in range(len(own_fields)):
+        for f in range(fields):
+            if f != own_fields[i]:  # all own fields are zero here
+                pair, q = indices[f, own_fields[i]], group_of_field[f]
+                for k in range(dim):
+                    along[i, q, k] += m_w[pair] * more_e[f, of_own, k] + more_w[pair] * w.m_e[f, of_own, k]
+    return PairDraw(z, own, linear, along, more_w, scratch)
+
+
+@inlined
+def deviation_of(draw, s, dim, x, slope):
+    """What candidate s with the vectors x (A, G, 2, K) and their slopes adds under a draw, without the pairs of its own fields.
+
+    Slot j is the one feature of own field j, so that the field's variance is the feature's.
+    """
+    own, d, along, deviation = draw.own, draw.scratch, draw.along, ZERO
+    for i in range(along.shape[0]):
+        fill_noise(own.keys[s, i], d.stirred, d.noise)
+        for g in range(along.shape[1]):
+            for k in range(dim):
+                deviation += x[i, g, 0, k] * along[i, g, k] + slope[i, g, k] * np.sqrt(x[i, g, 1, k]) * d.noise[g * dim + k]
+        deviation += draw.linear[s, i] * d.noise[along.shape[1] * dim]
+    return deviation
+
+
+@kernel
+def usual_deviation_of(draw, s, x, slope):
+    """`deviation_of`, with a branch for the usual dimension, so that the compiler sees the constant. MODIFIES: draw.scratch."""
+    if x.shape[3] == USUAL_OF_GROUPS:
+        return deviation_of(draw, s, USUAL_OF_GROUPS, x, slope)
+    return deviation_of(draw, s, x.shape[3], x, slope)
+
+
+@kernel
+def any_deviation_of(packed, draw, s, operation, now, prior, forgetting, x, slope):
+    """`deviation_of`, whatever features the own fields have. MODIFIES: draw.scratch."""
+    own, d, along, deviation, depth = draw.own, draw.scratch, draw.along, ZERO, operation.vectors * operation.dim
+    for j in range(own.rows.shape[1]):
+        work_out_feature(packed, own, s, j, operation, now, prior, forgetting, d.row)
+        fill_noise(own.keys[s, j], d.stirred, d.noise)
+        more = np.sqrt(d.row[j, 2 * depth + 1]) * d.noise[depth] if d.row.shape[1] > 2 * depth else ZERO
+        for g in range(operation.vectors):
+            for k in range(operation.dim):
+                v = d.row[j, (2 * g + 1) * operation.dim + k]
+                more += slope[own.classes[j], g, k] * np.sqrt(v) * d.noise[g * operation.dim + k]
+        deviation += own.values[s, j] * more
+    for i in range(along.shape[0]):
+        for g in range(operation.vectors):
+            for k in range(operation.dim):
+                deviation += x[i, g, 0, k] * along[i, g, k]
+    return deviation
+
+
+@jit
+def score_pair_candidates(packed, shared, operation, now, network, own, own_fields, places, m_w, v_w, scores, draw):
+    """CTR, its standard deviation, mean and variance of z_L of every candidate, and z_L under a draw, if there is one.
+
+    MODIFIES: scores (4, candidates), draw.
+    """
     group_of_field, fields, dim = network.shape.group_of_field, operation.classes, operation.dim
     totals = np.zeros((1, fields, operation.vectors, 2, dim), np.float32)
     linear, first = np.zeros((1, 2), np.float32), np.zeros(1, np.int32)
@@ -149,7 +255,14 @@ def score_pair_candidates(packed, shared, operation, now, network, own, own_fiel
         p = np.uint32(places[s])
         prefetch(flat, np.uint32(places[min(s + AHEAD, len(places) - 1)]))
         m, v = meet_shared(lanes, own.total[p], products, slope)
-        m_own, v_own = meet_own(own.total[p], of_own, w.slope, own_fields, indices, m_w, v_w, own_slope)
+        m_own, v_own, more = meet_own(own.total[p], of_own, w.slope, own_fields, indices, m_w, v_w, draw.more_w, own_slope)
         mean[s] = m_shared + m + m_own + own.linear[p, 0]
         variance[s] = v_shared + v + v_own + own.linear[p, 1]
+        if len(draw.z) > 0:
+            x, prior, forgetting = own.total[p], network.prior, network.forgetting
+            if len(draw.linear) > 0:
+                more += usual_deviation_of(draw, s, x, own_slope)
+            else:
+                more += any_deviation_of(packed, draw, s, operation, now, prior, forgetting, x, own_slope)
+            draw.z[s] += mean[s] + more
     click_moments(mean, variance, scores[0], scores[1])

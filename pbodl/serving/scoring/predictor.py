@@ -24,12 +24,14 @@ from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.serving.follower import Version
 from pbodl.serving.scoring.candidate_kernels import EMPTY, Operation, Samples, Sums, room_for, score_candidates, sum_features
+from pbodl.serving.scoring.drawn_candidates import draw_candidates, linear_deviations
 from pbodl.serving.scoring.packed_rows import check_served
-from pbodl.serving.scoring.pair_candidates import score_pair_candidates
+from pbodl.serving.scoring.pair_candidates import prepare_draw, score_pair_candidates
 from pbodl.serving.scoring.remembered_ads import CAPACITY, Remembered
 from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
 
 F32 = np.float32
+NOT_KNOWN = np.empty((0, 0), F32)
 
 
 class Scores(NamedTuple):
@@ -95,8 +97,15 @@ class Predictor:
 
     def score_encoded(self, shared: Encoded, own: Encoded) -> Scores:
         """As `score`, for encoded features."""
+        return self._scored(shared, own, None)[0]
+
+    def draw_encoded(self, shared: Encoded, own: Encoded, draw: np.uint64) -> tuple[Scores, NDArray[np.float64]]:
+        """As `score_encoded`, and z of every candidate under one draw of all weights, whose seed is given (`kernels.draws`)."""
+        return self._scored(shared, own, draw)
+
+    def _scored(self, shared: Encoded, own: Encoded, draw: np.uint64 | None) -> tuple[Scores, NDArray[np.float64]]:
         n = len(own.keys)
-        scores = np.empty((4, n))
+        scores, drawn = np.empty((4, n)), np.empty(0 if draw is None else n)
         if n:
             # One thread at a time uses the cache; others, and requests with other kinds of features, do without it.
             if own.plain and n <= CAPACITY and self._lock.acquire(blocking=False):
@@ -104,29 +113,31 @@ class Predictor:
                     places, fresh = self._remembered.places(own.keys)
                     if len(fresh):
                         part = Encoded(own.keys[fresh], own.values[fresh], own.fields, None)
-                        self._sum_own(part, places[fresh], self._remembered.sums)
-                    self._score(shared, self._remembered.sums, places, scores)
+                        self._remember(part, places[fresh])
+                    at = places[:0] if draw is None else places
+                    rows, linear = self._remembered.rows[at], self._remembered.linear[at]
+                    samples = Samples(rows, own.keys, own.values, own.fields, self._own_class_of_field[own.fields])
+                    self._score(shared, samples, linear, self._remembered.sums, places, scores, draw, drawn)
                 finally:
                     self._lock.release()
             else:
                 sums, places = room_for(n, self._own_operation), np.arange(n, dtype=np.int32)
-                self._sum_own(own, places, sums)
-                self._score(shared, sums, places, scores)
+                samples = self._sum_own(own, places, sums)
+                self._score(shared, samples, NOT_KNOWN, sums, places, scores, draw, drawn)
         ctr, std, mean, variance = scores
         kept = self.version.model.negative_rate
         if kept != 1.0:
             # Multiply the deviation by the slope of the recalibration at the CTR.
             std /= kept * (ctr + (1.0 - ctr) / kept) ** 2
             ctr = recalibrate(ctr, kept)
-        return Scores(ctr, std, mean, variance)
+        return Scores(ctr, std, mean, variance), drawn
 
     def recall(self, before: "Predictor") -> None:
         """Cache the ads that another predictor was asked for, before the first request arrives here."""
         if before.schema == self.schema and len(self.encoder.own):
             keys = before._remembered.lately()[:CAPACITY]
             with self._lock:
-                places = self._remembered.told(keys)
-                self._sum_own(self.encoder.from_keys(keys), places, self._remembered.sums)
+                self._remember(self.encoder.from_keys(keys), self._remembered.told(keys))
 
     def _own_are_a_group(self) -> bool:
         """Whether all features of the candidates form one group of their own, so that `meet_groups` can score them."""
@@ -134,28 +145,47 @@ class Predictor:
         usual = self._operation.op == GROUP_FM and self._operation.mode == EXACT and self._operation.dim == USUAL
         return usual and len(set(own)) == 1 and own[0] not in shared
 
-    def _sum_own(self, own: Encoded, places: NDArray[np.int32], sums: Sums) -> None:
-        """MODIFIES: sums, at these indices."""
+    def _remember(self, own: Encoded, places: NDArray[np.int32]) -> None:
+        """Put ads into the cache, at these indices."""
+        model, samples = self.version.model, self._sum_own(own, places, self._remembered.sums)
+        linear = np.empty(own.keys.shape, F32)
+        with wrapping():
+            linear_deviations(self._packed, samples, self._operation, model.clock, model.row_prior, model.forgetting, linear)
+        self._remembered.rows[places], self._remembered.linear[places] = samples.rows, linear
+
+    def _sum_own(self, own: Encoded, places: NDArray[np.int32], sums: Sums) -> Samples:
+        """The candidates' own features. MODIFIES: sums, at these indices."""
         model = self.version.model
         samples = self._samples(own, self._own_class_of_field)
         with wrapping():
             sum_features(self._packed, samples, self._own_operation, model.clock, model.row_prior, model.forgetting, places, sums)
+        return samples
 
-    def _score(self, shared: Encoded, sums: Sums, places: NDArray[np.int32], scores: NDArray[np.float64]) -> None:
-        """MODIFIES: scores."""
-        model = self.version.model
-        samples = self._samples(shared, self._class_of_field)
+    def _score(
+        self, shared: Encoded, own: Samples, linear: NDArray[np.float32], sums: Sums, places: NDArray[np.int32],
+        scores: NDArray[np.float64], draw: np.uint64 | None, drawn: NDArray[np.float64],
+    ) -> None:  # fmt: skip
+        """MODIFIES: scores; drawn, if a draw is requested."""
+        model, packed, operation, own_fields = self.version.model, self._packed, self._operation, self.encoder.own_fields
+        dense, network = model.dense, model.network
+        common, seed = self._samples(shared, self._class_of_field), np.uint64(0) if draw is None else draw
         with wrapping():
             if model.op == PAIRS:
+                prepared = prepare_draw(
+                    packed, common, own, linear, operation, model.clock, network, dense, own_fields, seed, drawn
+                )
                 score_pair_candidates(
-                    self._packed, samples, self._operation, model.clock, model.network, sums, self.encoder.own_fields, places,
-                    model.dense.mean[0, 0], model.dense.variance[0, 0], scores,
+                    packed, common, operation, model.clock, network, sums, own_fields, places, dense.mean[0, 0],
+                    dense.variance[0, 0], scores, prepared,
                 )  # fmt: skip
                 return
             score_candidates(
-                self._packed, samples, self._operation, self._own_operation, model.clock, model.row_prior, model.forgetting,
-                sums, places, self._layers, model.shape, scores,
+                packed, common, operation, self._own_operation, model.clock, model.row_prior, model.forgetting, sums, places,
+                self._layers, model.shape, scores,
             )  # fmt: skip
+            if draw is not None:
+                own = own._replace(classes=self._class_of_field[own.fields])
+                draw_candidates(packed, common, own, operation, model.clock, network, dense, seed, drawn)
 
     def _samples(self, encoded: Encoded, class_of_field: NDArray[np.int32]) -> Samples:
         """The features, with their rows in the table."""

@@ -1,4 +1,4 @@
-"""A cache of ads: the sums of their features, kept while a version of the model is served.
+"""A cache of ads: the sums of their features and their rows in the table, kept while a version of the model is served.
 
 An ad's own features are the same in every request. So their sums are computed when a version first meets the ad, and then looked up
 by the features' keys; all keys are compared. Memory is bounded: a full cache is cleared. Sums belong to one version, but the next
@@ -58,10 +58,12 @@ def _recall(slots, known, asked, size, keys, places, fresh):
 
 
 class Remembered:
-    """The sums of up to `capacity` ads of `slots` features each."""
+    """The sums and the rows of up to `capacity` ads of `slots` features each."""
 
     def __init__(self, capacity: int, slots: int, operation: Operation) -> None:
         self.sums = room_for(capacity, operation)
+        self.rows = np.empty((capacity, slots), np.int32)  # of their features in the table
+        self.linear = np.empty((capacity, slots), np.float32)  # standard deviations of their linear weights
         self.size = 0
         self._keys = np.empty((capacity, slots), np.uint64)
         self._asked = np.zeros(capacity, np.bool_)

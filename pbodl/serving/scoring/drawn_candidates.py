@@ -1,0 +1,128 @@
+"""Scores a request under one draw of the weights: what the candidates share, a user or an advertiser, moves them together.
+
+Noise and meaning are those of `kernels.draws`: the draw with a seed is line 0 of `model.sample` with it. Draws of `PairFM` are
+linearised, and are made in `pair_candidates`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pbodl._jit import inlined, jit, kernel, prefetch
+from pbodl.kernels.arguments import USUAL
+from pbodl.kernels.draws import draw_dense, fill_noise, stir
+from pbodl.kernels.layers.dense import BLOCK
+from pbodl.kernels.layers.interaction import FFM, FM
+from pbodl.kernels.layers.points import add_layers, points_forward
+from pbodl.kernels.normal import ZERO
+from pbodl.kernels.sample_blocks import make_block, pack_layers
+from pbodl.serving.scoring.candidate_kernels import work_out_feature
+
+SOON = 2  # candidates to prefetch
+LINE = 16  # floats in a cache line
+
+
+class DrawScratch(NamedTuple):
+    """Room for one feature under a draw."""
+
+    row: np.ndarray  # float32 (slots, row): packed, as it is now
+    stirred: np.ndarray  # uint64
+    noise: np.ndarray  # float32
+
+
+@jit
+def make_draw_scratch(slots, packed, operation, seed):
+    """Scratch for features of so many slots, under the draw with this seed."""
+    stirred, noise = stir(seed, operation.vectors * operation.dim + 1)
+    return DrawScratch(np.empty((slots, packed.weights.shape[1]), np.float32), stirred, noise)
+
+
+@inlined
+def prefetch_soon(flat, width, samples, s):
+    """Prefetch the packed rows of a sample that comes soon; flat is all rows, of this width, in one line."""
+    soon = min(s + SOON, samples.rows.shape[0] - 1)
+    for j in range(samples.rows.shape[1]):
+        begin = np.uint32(max(samples.rows[soon, j], 0)) * np.uint32(width)
+        for i in range(0, width, LINE):
+            prefetch(flat, begin + np.uint32(i))
+
+
+@inlined
+def add_drawn(x, r, value, c, op, dim, noise, total, squares):
+    """Add the drawn vectors of row r of packed rows x to class c; returns its linear term. MODIFIES: total, squares."""
+    vectors, width = total.shape[1], 2 * total.shape[1] * dim
+    for g in range(vectors):
+        squared = op == FM or (op == FFM and g == c)
+        for k in range(dim):
+            point = value * (x[r, 2 * g * dim + k] + np.sqrt(x[r, 2 * g * dim + dim + k]) * noise[g * dim + k])
+            total[c, g, k] += point
+            if squared:
+                squares[c, k] += point * point
+    return value * (x[r, width] + np.sqrt(x[r, width + 1]) * noise[vectors * dim]) if x.shape[1] > width else ZERO
+
+
+@inlined
+def add_sample(packed, samples, s, operation, dim, now, prior, forgetting, d, total, squares):
+    """Add all drawn features of a sample; returns their linear terms. MODIFIES: total, squares; d: scratch."""
+    linear = ZERO
+    for j in range(samples.rows.shape[1]):
+        r, c, value = samples.rows[s, j], samples.classes[j], samples.values[s, j]
+        fill_noise(samples.keys[s, j], d.stirred, d.noise)
+        if r >= 0 and forgetting.half_life == 0.0:
+            linear += add_drawn(packed.weights, np.uint32(r), value, c, operation.op, dim, d.noise, total, squares)
+        else:
+            work_out_feature(packed, samples, s, j, operation, now, prior, forgetting, d.row)
+            linear += add_drawn(d.row, j, value, c, operation.op, dim, d.noise, total, squares)
+    return linear
+
+
+@inlined
+def draw_block(packed, own, begin, n, operation, dim, now, prior, forgetting, totals, squares, d, z_0, z):
+    """The linear terms and z_0 of n candidates; totals[0] and squares[0] are of the shared features. MODIFIES: all but these."""
+    total, square, flat = totals[1], squares[1], packed.weights.reshape(-1)
+    for s in range(n):
+        prefetch_soon(flat, packed.weights.shape[1], own, begin + s)
+        for c in range(total.shape[0]):
+            for g in range(total.shape[1]):
+                for k in range(dim):
+                    total[c, g, k] = totals[0, c, g, k]
+            for k in range(dim):
+                square[c, k] = squares[0, c, k]
+        z[begin + s] += add_sample(packed, own, begin + s, operation, dim, now, prior, forgetting, d, total, square)
+        points_forward(operation.op, total, square, s, z_0)
+
+
+@kernel
+def draw_usual_block(packed, own, begin, n, operation, now, prior, forgetting, totals, squares, d, z_0, z):
+    """`draw_block`, with a branch for the usual dimension, so that the compiler sees the constant."""
+    if operation.dim == USUAL:
+        draw_block(packed, own, begin, n, operation, USUAL, now, prior, forgetting, totals, squares, d, z_0, z)
+    else:
+        draw_block(packed, own, begin, n, operation, operation.dim, now, prior, forgetting, totals, squares, d, z_0, z)
+
+
+@jit
+def linear_deviations(packed, samples, operation, now, prior, forgetting, linear):
+    """The standard deviation of every feature's linear weight. MODIFIES: linear (samples, slots)."""
+    row, at = np.empty((samples.rows.shape[1], packed.weights.shape[1]), np.float32), 2 * operation.vectors * operation.dim + 1
+    for s in range(samples.rows.shape[0]):
+        for j in range(samples.rows.shape[1]):
+            work_out_feature(packed, samples, s, j, operation, now, prior, forgetting, row)
+            linear[s, j] = np.sqrt(row[j, at]) if row.shape[1] > at else ZERO
+
+
+@jit
+def draw_candidates(packed, shared, own, operation, now, network, dense, seed, z):
+    """z_L of every candidate under the draw with this seed. MODIFIES: z (candidates,)."""
+    shape, prior, forgetting, _ = network
+    dim = operation.dim
+    totals = np.zeros((2, operation.classes, operation.vectors, dim), np.float32)
+    squares = np.zeros((2, operation.classes, dim), np.float32)
+    d = make_draw_scratch(shared.rows.shape[1], packed, operation, seed)
+    z[:] = add_sample(packed, shared, 0, operation, dim, now, prior, forgetting, d, totals[0], squares[0])
+    layers, block = pack_layers(draw_dense(dense, shape.sizes, seed), shape.sizes), make_block(shape.sizes, shape.width)
+    d = make_draw_scratch(own.rows.shape[1], packed, operation, seed)
+    for begin in range(0, len(z), BLOCK):
+        n = min(BLOCK, len(z) - begin)
+        draw_usual_block(packed, own, begin, n, operation, now, prior, forgetting, totals, squares, d, block.z[0], z)
+        add_layers(layers, shape, block, z[begin : begin + n])
