@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
-from pbodl.models.contract import Model
+from pbodl.models.contract import DRAWN, Model
 from pbodl.serving.follower import Version
 from pbodl.serving.scoring.predictor import Predictor, Scores
 from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
@@ -37,8 +37,8 @@ class WholePredictor(Predictor):
         self.schema = version.model.schema
         self.encoder = encoder_of(self.schema)
 
-    def score_encoded(self, shared: Encoded, own: Encoded, draw: np.uint64 | None = None) -> Scores:
-        """As `score`, for encoded features; `draw` is the seed of a draw of the weights."""
+    def score_encoded(self, shared: Encoded, own: Encoded) -> Scores:
+        """As `score`, for encoded features."""
         model: Model = self.version.model
         if not len(own.keys):
             return Scores(*np.empty((4, 0)))
@@ -48,6 +48,13 @@ class WholePredictor(Predictor):
             odds = np.clip(predicted.ctr / (1.0 - predicted.ctr) / model.negative_rate, CERTAIN, 1.0 / CERTAIN)
             mean = _latent(odds / (1.0 + odds))
         return Scores(predicted.ctr, predicted.std, mean, predicted.variance)
+
+    def draw_encoded(self, shared: Encoded, own: Encoded, draw: np.uint64) -> tuple[Scores, NDArray[np.float64]]:
+        """As `score_encoded`, and z of every candidate under one draw; it is the mean if the model has no uncertainty."""
+        scores, model = self.score_encoded(shared, own), self.version.model
+        if not len(own.keys) or model.kind not in DRAWN:
+            return scores, scores.mean
+        return scores, model._draw(expanded_batch(shared, own), np.array([draw], np.uint64))[0]
 
     def recall(self, before: Predictor) -> None:
         """Nothing is cached here."""

@@ -8,7 +8,7 @@ import pbodl.serving
 from pbodl.models.contract import Model
 from pbodl.serving.follower import Version
 from pbodl.serving.http_service import HttpService
-from pbodl.serving.scoring.exploration import explored
+from pbodl.serving.scoring.exploration import Exploration, explore
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.scoring.whole_predictor import WholePredictor, predictor_of
 from tests.click_log import RICH
@@ -30,6 +30,12 @@ def trained(kind: str) -> Model:
     return model
 
 
+def explored(predictor: Predictor, asked: Exploration) -> np.ndarray:
+    names = [field.name for field in predictor.encoder.own]
+    own = predictor.encoder.encode_own([tuple(map(candidate.get, names)) for candidate in CANDIDATES])
+    return explore(predictor, predictor.encoder.encode_shared({**USER, **CONTEXT}), own, asked)[1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_predict(kind):
     model = trained(kind)
@@ -47,8 +53,15 @@ def test_models_without_uncertainty_explore_nothing():
     predictor = WholePredictor.of(trained("ftrl"))
     scores = predictor.score(USER, CONTEXT, CANDIDATES)
     assert not scores.std.any() and not scores.variance.any()
-    comp = explored(scores, "ucb", predictor.version.model.negative_rate, c=2.0)
-    np.testing.assert_allclose(comp.ctr, scores.ctr, atol=1e-6)
+    for rule in ("ucb", "thompson"):
+        np.testing.assert_allclose(explored(predictor, Exploration(rule, c=2.0)), scores.ctr, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["adpredictor", "matchbox"])
+def test_thompson_is_one_draw_of_the_weights(kind):
+    model = trained(kind)
+    drawn = explored(WholePredictor.of(model), Exploration("thompson", seed=3))
+    np.testing.assert_allclose(drawn, model.sample(rows_of(REQUEST), 1, seed=3)[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["adpredictor", "ftrl", "matchbox"])
