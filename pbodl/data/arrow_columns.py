@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 
 from pbodl._jit import jit
 from pbodl.data.batch import Batch
+from pbodl.data.features.crosses import cross_keys, crosses_of
 from pbodl.data.features.outcome import clicks_of
+from pbodl.data.features.tokens import split_texts
 from pbodl.data.hashing import SCALE_TEXT, field_seed, hash_array, hash_coded, hash_integers, hash_value, wrapping
 from pbodl.data.labels import parse_weights
-from pbodl.data.numbers import buckets, multipliers, parse_numbers
+from pbodl.data.numbers import buckets, logarithms, multipliers, parse_numbers
 from pbodl.data.schema import Field, Schema, nearest
-from pbodl.data.times import hours_of_day, parse_times
+from pbodl.data.texts import is_text
+from pbodl.data.texts import numbers as numbers_of_texts
+from pbodl.data.times import derived, parse_times
 from pbodl.errors import InputError
 from pbodl.mixing import mix
 
@@ -45,11 +49,11 @@ class KeyColumn(NamedTuple):
 def from_table(schema: Schema, table: pa.Table, labelled: bool) -> Batch:
     """The batch of an Arrow table; columns that the schema does not name are ignored."""
     n = table.num_rows
-    derived = any(field.derive for field in schema.fields)
+    needed = labelled or any(field.derive for field in schema.fields)
     times = np.zeros(n)
-    if schema.time is not None and (labelled or derived or schema.time in table.column_names):
+    if schema.time is not None and (needed or schema.time in table.column_names):
         times = parse_times(_column(table, schema.time, "time column"), schema.time, schema.time_format, schema.time_unit)
-    columns = [_read(field, table, times) for field in schema.fields]
+    columns = key_columns(schema, table, times)
     clicks = clicks_of(schema.label, _column(table, schema.label_column, "label column")) if labelled else None
     weights = np.ones(n, dtype=np.float32)
     if schema.weight is not None and labelled:
@@ -59,6 +63,15 @@ def from_table(schema: Schema, table: pa.Table, labelled: bool) -> Batch:
     else:
         keys, values, fields, indptr = _stack(columns, n)
     return Batch(keys, values, fields, indptr, clicks, times, weights)
+
+
+def key_columns(schema: Schema, table: pa.Table, times: NDArray[np.float64]) -> list[KeyColumn]:
+    """The features of each field, those of crosses last computed."""
+    columns = [KeyColumn(np.empty(0, np.uint64)) if field.cross else _read(field, table, times) for field in schema.fields]
+    for place, parts in crosses_of(schema):
+        keys = [column.keys if column.codes is None else column.keys[column.codes] for column in (columns[part] for part in parts)]
+        columns[place] = KeyColumn(cross_keys(schema.fields[place].name, keys))
+    return columns
 
 
 def _column(table: pa.Table, name: str, what: str) -> pa.Array:
@@ -82,15 +95,18 @@ def _column(table: pa.Table, name: str, what: str) -> pa.Array:
 def _read(field: Field, table: pa.Table, times: NDArray[np.float64]) -> KeyColumn:
     seed = field_seed(field.name)
     if field.derive is not None:
-        return KeyColumn(hash_integers(hours_of_day(times), seed))
-    values = _column(table, field.name, "column")
+        return KeyColumn(hash_integers(derived(field.derive, times), seed))
+    source = str(field.source)
+    values = _column(table, source, "column")
     if field.kind == "category":
         if pa.types.is_nested(values.type):
             raise InputError(f"field {field.name!r} holds {values.type}, not one value; for lists declare kind='multi'")
         return KeyColumn(*hash_coded(values, seed))
     if field.kind == "multi":
         return _read_lists(field, values, seed)
-    numbers = parse_numbers(values, field.name)
+    if is_text(values.type):
+        values = numbers_of_texts(pc.cast(values, pa.large_string()))
+    numbers = parse_numbers(values, source)
     keys, multiplied = number_features(field, numbers)
     return KeyColumn(keys, values=multiplied)
 
@@ -99,8 +115,10 @@ def number_features(field: Field, numbers: NDArray[np.float64]) -> tuple[NDArray
     """The keys of numbers (NaN is missing), and their multipliers; None for ones."""
     missing = np.isnan(numbers)
     if field.transform == "buckets":
-        keys, values = hash_integers(buckets(np.where(missing, 0.0, numbers)), field_seed(field.name)), None
+        inside = buckets(np.where(missing, 0.0, numbers), field.resolution)
+        keys, values = hash_integers(inside, field_seed(field.name)), None
     else:
+        numbers = logarithms(numbers) if field.transform == "log" else numbers
         keys = np.full(len(numbers), hash_value(field.name, SCALE_TEXT), dtype=np.uint64)
         values = multipliers(np.where(missing, 1.0, numbers), field.name)
     keys[missing] = hash_value(field.name, None)
@@ -110,6 +128,8 @@ def number_features(field: Field, numbers: NDArray[np.float64]) -> tuple[NDArray
 def _read_lists(field: Field, values: pa.Array, seed: np.uint64) -> KeyColumn:
     """One feature per distinct value of a list, with its count; null is missing, an empty list no feature."""
     missing = np.uint64(hash_value(field.name, None))
+    if is_text(values.type):
+        values = split_texts(values, field.split)
     if pa.types.is_null(values.type):
         return KeyColumn(np.full(len(values), missing))
     if not any(is_kind(values.type) for is_kind in LIST_KINDS):

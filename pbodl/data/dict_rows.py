@@ -14,12 +14,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.features.crosses import cross_keys, crosses_of
+from pbodl.data.features.nested import flattened
 from pbodl.data.features.outcome import outcome_of
+from pbodl.data.features.tokens import pieces
 from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_texts
 from pbodl.data.labels import check_label, check_weight
-from pbodl.data.numbers import bad_number, bucket, check_multiplier, parse_number
+from pbodl.data.numbers import bad_number, bucket, check_multiplier, logarithm, parse_number
 from pbodl.data.schema import Field, Schema, nearest
-from pbodl.data.times import UNITS, hours_of_day, in_range, parse_times
+from pbodl.data.times import UNITS, derived, in_range, parse_times
 from pbodl.errors import InputError
 
 Row = Mapping[str, Any]
@@ -29,27 +32,29 @@ class Plan(NamedTuple):
     """What is derived from a schema, once."""
 
     seeds: NDArray[np.uint64]  # [fields]
-    steps: tuple[tuple[str, Field | None], ...]  # column; its field, unless that is a plain category
+    steps: tuple[tuple[str, Field | None], ...]  # column ("" for none); its field, unless that is a plain category
     columns: frozenset[str]  # the fields that are read from the row
     known: frozenset[str]  # these, and label, time and weight
     indices: NDArray[np.int32]  # 0, 1, 2, ... for each field
-    derived: bool  # a field is derived from the time
+    derived: frozenset[str]  # what fields derive from the time
+    nested: bool  # a column has a name with a dot
     ragged: bool  # samples differ in length
 
 
 @functools.lru_cache(maxsize=256)
 def _plan(schema: Schema) -> Plan:
     fields = schema.fields
-    plain = [field.kind == "category" and field.derive is None for field in fields]
-    columns = frozenset(field.name for field in fields if field.derive is None)
+    plain = [field.kind == "category" and field.source is not None for field in fields]
+    columns = frozenset(field.source for field in fields if field.source is not None)
     special = {schema.label, schema.label_column, schema.time, schema.weight}
     return Plan(
         np.array([field_seed(field.name) for field in fields], dtype=np.uint64),
-        tuple((field.name, None if simple else field) for field, simple in zip(fields, plain, strict=True)),
+        tuple((field.source or "", None if simple else field) for field, simple in zip(fields, plain, strict=True)),
         columns,
-        columns | {name for name in special if name is not None} | {field.name for field in fields},
+        columns | {name for name in special if name is not None} | {field.name for field in fields if field.derive is not None},
         np.arange(len(fields), dtype=np.int32),
-        any(field.derive is not None for field in fields),
+        frozenset(field.derive for field in fields if field.derive is not None),
+        any("." in (name or "") for name in columns | special),
         any(field.kind == "multi" for field in fields),
     )
 
@@ -60,8 +65,10 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
         if not isinstance(row, Mapping):
             raise InputError(f"row {number} is of type {type(row).__name__}; every row must be a dict")
     plan = _plan(schema)
+    if plan.nested:
+        rows = [flattened(row) for row in rows]
     times = _times(schema, rows, labelled)
-    hours = hours_of_day(times).tolist() if plan.derived else []
+    moments = {what: derived(what, times).tolist() for what in plan.derived}
     texts: list[bytes] = []
     multipliers: dict[int, float] = {}  # by index of the feature, where it is not 1
     ends = [0]  # after each field of each row
@@ -75,7 +82,9 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
                 except InputError as error:
                     raise InputError(f"row {number}, field {name!r}: {error}") from None
             elif field.derive is not None:
-                texts.append(b"%d" % hours[number])
+                texts.append(b"%d" % moments[field.derive][number])
+            elif field.cross:
+                texts.append(b"")  # its key is made from those of its parts
             else:
                 READERS[field.kind](field, row.get(name), number, texts, multipliers)
             if plan.ragged:
@@ -89,8 +98,15 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
     values = np.ones(len(texts), dtype=np.float32)
     for place, multiplier in multipliers.items():
         values[place] = multiplier
+    keys = hash_texts(texts, plan.seeds, fields)
+    if crosses := crosses_of(schema):
+        places = np.array(ends[:-1], dtype=np.int64) if plan.ragged else np.arange(len(texts))
+        places = places.reshape(n, width)
+        for field_index, parts in crosses:
+            of_parts = [keys[places[:, part]] for part in parts]
+            keys[places[:, field_index]] = cross_keys(schema.fields[field_index].name, of_parts)
     return Batch(
-        hash_texts(texts, plan.seeds, fields),
+        keys,
         values,
         fields,
         indptr,
@@ -104,14 +120,15 @@ def _read_number(field: Field, value: Any, number: int, texts: list[bytes], mult
     try:
         quantity = parse_number(value)
     except (ValueError, TypeError) as error:
-        raise bad_number(number, field.name, value) from error
+        raise bad_number(number, str(field.source), value) from error
     if math.isinf(quantity):
-        raise bad_number(number, field.name, value)
+        raise bad_number(number, str(field.source), value)
     if math.isnan(quantity):
         texts.append(b"")
     elif field.transform == "buckets":
-        texts.append(b"%d" % bucket(quantity))
+        texts.append(b"%d" % bucket(quantity, field.resolution))
     else:
+        quantity = logarithm(quantity) if field.transform == "log" else quantity
         multipliers[len(texts)] = check_multiplier(quantity, number, field.name)
         texts.append(SCALE_TEXT.encode())
 
@@ -120,9 +137,15 @@ def _read_list(field: Field, value: Any, number: int, texts: list[bytes], multip
     if value is None or (isinstance(value, float) and math.isnan(value)):
         texts.append(b"")
         return
+    if isinstance(value, str):
+        if not value:
+            texts.append(b"")
+            return
+        value = pieces(value, field.split)
     if not isinstance(value, (list, tuple, np.ndarray)):
         raise InputError(
-            f"row {number}: field {field.name!r} is declared kind='multi' but holds {value!r:.60}; it must be a list of values"
+            f"row {number}: field {field.name!r} is declared kind='multi' but holds {value!r:.60}; "
+            "it must be a list of values, or a text"
         )
     try:
         counts = Counter(canonical_text(item) for item in value)
@@ -141,10 +164,10 @@ def _refuse_slips(plan: Plan, row: Row, number: int) -> None:
     """A row that lacks a field and has an unknown key has most likely misspelt the field."""
     strange = [str(name) for name in row if name not in plan.known]
     if strange:
-        lacking = [name for name, _ in plan.steps if name not in row]
+        lacking = [name for name, _ in plan.steps if name and name not in row]
         raise InputError(
             f"row {number}: unknown field {strange[0]!r}{nearest(strange[0], lacking)}; "
-            f"fields are: {', '.join(name for name, _ in plan.steps)}"
+            f"fields are: {', '.join(dict.fromkeys(name for name, _ in plan.steps if name))}"
         )
 
 

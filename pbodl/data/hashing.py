@@ -81,6 +81,15 @@ def hash_span(data, start, end, seed):
     return mix(state)
 
 
+@inlined
+def hash_keys(keys, seed):
+    """The key of several keys together, in their order: that of a text of their bytes."""
+    state = seed + GOLDEN * np.uint64(8 * len(keys))
+    for i in range(len(keys)):
+        state = _stir(state, keys[i])
+    return mix(state)
+
+
 @jit
 def _hash_spans(data, offsets, seed, keys):
     for i in range(keys.shape[0]):

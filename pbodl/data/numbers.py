@@ -1,9 +1,10 @@
 """Fields of kind `number`: reading quantities, and cutting them into log-spaced buckets.
 
-Bucket of x: sign(x) floor(4 log₂(1 + |x|)), four to an octave, the sign kept. It is computed from the
-number's binary exponent and three comparisons, not from a logarithm, whose last bit differs between machines.
+Bucket of x: sign(x) floor(r log₂(1 + |x|)), r to an octave (four by default), the sign kept. It is computed from the
+number's binary exponent and comparisons, not from a logarithm, whose last bit differs between machines.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -15,7 +16,14 @@ from numpy.typing import NDArray
 from pbodl.errors import InputError
 
 LARGEST = float(np.finfo(np.float32).max)
-QUARTERS = (2.0**0.25, 2.0**0.5, 2.0**0.75)
+USUAL = 4  # buckets to an octave
+MOST = 64
+
+
+@functools.lru_cache(maxsize=MOST)
+def _edges(resolution: int) -> tuple[float, ...]:
+    """Where the buckets of an octave end, but the last."""
+    return tuple(2.0 ** (part / resolution) for part in range(1, resolution))
 
 
 def parse_number(value: Any) -> float:
@@ -27,25 +35,36 @@ def parse_number(value: Any) -> float:
     return float(value)
 
 
-def bucket(number: float) -> int:
+def bucket(number: float, resolution: int = USUAL) -> int:
     """The bucket of one finite number.
 
-    >>> [bucket(x) for x in (-3.0, 0.0, 1.0, 3.0, 1000.0)]
-    [-8, 0, 4, 8, 39]
+    >>> [bucket(x) for x in (-3.0, 0.0, 1.0, 3.0, 1000.0)], bucket(1000.0, 1)
+    ([-8, 0, 4, 8, 39], 9)
     """
     fraction, exponent = math.frexp(1.0 + abs(number))
-    quarter = sum(2.0 * fraction >= edge for edge in QUARTERS)
-    size = 4 * (exponent - 1) + quarter
+    part = sum(2.0 * fraction >= edge for edge in _edges(resolution))
+    size = resolution * (exponent - 1) + part
     return -size if number < 0 else size
 
 
-def buckets(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+def buckets(numbers: NDArray[np.float64], resolution: int = USUAL) -> NDArray[np.int64]:
     """The bucket of every number; all must be finite."""
     fraction, exponent = np.frexp(1.0 + np.abs(numbers))
-    size = 4 * (exponent.astype(np.int64) - 1)
-    for edge in QUARTERS:
+    size = resolution * (exponent.astype(np.int64) - 1)
+    for edge in _edges(resolution):
         size += 2.0 * fraction >= edge
     return np.where(numbers < 0, -size, size)
+
+
+def logarithm(number: float) -> float:
+    """The logarithm of one more than a number, its sign kept."""
+    return math.copysign(math.log1p(abs(number)), number)
+
+
+def logarithms(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """As `logarithm`, for an array; number by number, since NumPy's last bit may differ."""
+    distinct, places = np.unique(numbers, return_inverse=True)
+    return np.array([logarithm(number) for number in distinct.tolist()], dtype=np.float64)[places]
 
 
 def check_multiplier(number: float, row: int, column: str) -> float:

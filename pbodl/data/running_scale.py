@@ -1,4 +1,4 @@
-"""Number fields with transform="scale": standardised by the running moments of the stream.
+"""Number fields with transform="scale" or "log": standardised by the running moments of the stream.
 
 A sample is standardised by the moments *before* it, and then counted, so that `learn` and `predict` see the same features. Until
 two different numbers were seen, a number counts as the mean of its field: it is 0. Nothing else is assumed about the location or
@@ -43,7 +43,7 @@ class RunningScale:
     """The running moments of a schema's scaled fields."""
 
     def __init__(self, schema: Schema) -> None:
-        scaled = [field.kind == "number" and field.transform == "scale" for field in schema.fields]
+        scaled = [field.is_scaled for field in schema.fields]
         keys = [hash_value(field.name, SCALE_TEXT) for field in schema.fields]
         self._keys = np.array(list(zip(scaled, keys, strict=True)), dtype=np.uint64).reshape(-1, 2)
         self._any = any(scaled)

@@ -18,8 +18,8 @@ from pbodl.errors import InputError
 
 GROUPS = ("user", "ad", "context")
 KINDS = ("category", "multi", "number")
-TRANSFORMS = ("buckets", "scale")
-DERIVATIONS = ("hour_of_day",)
+TRANSFORMS = ("buckets", "scale", "log")
+DERIVATIONS = ("hour_of_day", "day_of_week")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -45,11 +45,17 @@ def _listed(names: Iterable[str]) -> str:
 class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     """One column of the log that the model learns from.
 
-    name       the column's name, part of every feature key
-    group      who it describes: "user", "ad", "context", or a group of your own (FFM's fields are the groups)
-    kind       "category" one value; "multi" a list of values; "number" a quantity
-    transform  for numbers only: "buckets" cuts into log-spaced buckets, "scale" keeps the number as a multiplier
-    derive     "hour_of_day": the value is the hour (0 to 23, UTC) of the row's time, not read from a column
+    name        the field's name, part of every feature key
+    group       who it describes: "user", "ad", "context", or a group of your own (FFM's fields are the groups)
+    kind        "category" one value; "multi" a list of values; "number" a quantity
+    transform   for numbers: "buckets" cuts into log-spaced buckets, "scale" keeps the number as a multiplier, "log" the
+                logarithm of one more than the number
+    derive      "hour_of_day" (0 to 23) or "day_of_week" (0 is Monday): the value comes from the row's time (UTC), not from a column
+    column      the column to read, if it has another name than the field; several fields may read one column
+    split       for lists that come as one text: what stands between the values, or "words" for the text's words in lower case
+    resolution  for buckets: how many of them there are from a number to its double, 1 (coarse) to 64 (fine)
+    cross       names of two or more other fields: the value is the combination of theirs, not read from a column; with a field of
+                the ad, the group must be "ad"
 
     >>> Field("interests", group="user", kind="multi").kind
     'multi'
@@ -60,8 +66,13 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = "category"
     transform: str = "buckets"
     derive: str | None = None
+    column: str | None = None
+    split: str = "|"
+    resolution: int = 4
+    cross: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "cross", tuple(self.cross))
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"a field's name must be a non-empty string, not {self.name!r}")
         check_column_name("a field", self.name)
@@ -78,8 +89,37 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
         self._check_group()
         if self.transform != "buckets" and self.kind != "number":
             raise InputError(f"field {self.name!r}: transform {self.transform!r} is for kind='number', not {self.kind!r}")
-        if self.derive is not None and self.kind != "category":
-            raise InputError(f"field {self.name!r}: a derived field must have kind='category', not {self.kind!r}")
+        self._check_source()
+
+    @property
+    def source(self) -> str | None:
+        """The column that the field reads; None if it reads none."""
+        return None if self.derive is not None or self.cross else self.column or self.name
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether its number is a multiplier."""
+        return self.kind == "number" and self.transform != "buckets"
+
+    def _check_source(self) -> None:
+        what = "a derived field" if self.derive is not None else "a cross"
+        if self.derive is not None or self.cross:
+            if self.kind != "category":
+                raise InputError(f"field {self.name!r}: {what} must have kind='category', not {self.kind!r}")
+            if self.column is not None or (self.derive is not None and self.cross):
+                raise InputError(f"field {self.name!r}: give one of `column`, `derive` and `cross`, not several")
+        if self.column is not None:
+            if not self.column:
+                raise InputError(f"field {self.name!r}: the column must be a non-empty string")
+            check_column_name(f"the column of field {self.name!r}", self.column)
+        if len(self.cross) == 1 or len(set(self.cross)) < len(self.cross):
+            raise InputError(f"field {self.name!r}: cross is {list(self.cross)}; it must name two or more different fields")
+        if not self.split or (self.split != "|" and self.kind != "multi"):
+            raise InputError(f"field {self.name!r}: split is {self.split!r}; it is a text that is not empty, for kind='multi'")
+        if not 1 <= self.resolution <= 64 or (self.resolution != 4 and (self.kind != "number" or self.is_scaled)):
+            raise InputError(
+                f"field {self.name!r}: resolution is {self.resolution}; it is a whole number from 1 to 64, for transform='buckets'"
+            )
 
     def _check_group(self) -> None:
         if not isinstance(self.group, str) or not self.group:
@@ -157,18 +197,40 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
                 raise InputError(f"the schema's {role} must be the name of a column, not {name!r}")
             check_column_name(f"the schema's {role}", name)
             # The time may be learned from too: its hour of day, say. The label and the weight never.
-            if name in names and role != "time":
+            if name in [field.source for field in self.fields] and role != "time":
                 raise InputError(f"column {name!r} is the schema's {role} and also a field; remove it from the fields")
         if len(set(given.values())) < len(given):
             raise InputError(f"label, time and weight must be different columns, not {given}")
         for field in self.fields:
             if field.derive is not None and self.time is None:
                 raise InputError(f"field {field.name!r} is derived from the time, but no column is: set time='...'")
+            for name in field.cross:
+                part = self.fields[self.field_index(name)]
+                if part.kind == "multi" or part.cross or part.is_scaled:
+                    raise InputError(
+                        f"field {field.name!r} crosses {name!r}, which must be a category, a number in buckets, or a derived field"
+                    )
+                if part.group == "ad" and part.source is not None and field.group != "ad":
+                    raise InputError(
+                        f"field {field.name!r} crosses {name!r} of the group 'ad': set group='ad', since it differs from ad to ad"
+                    )
+        groups: dict[str, str] = {}
+        for field in self.fields:
+            if field.source is not None and groups.setdefault(field.source, field.group) != field.group:
+                raise InputError(
+                    f"column {field.source!r} is read by fields of the groups {groups[field.source]!r} and {field.group!r}; "
+                    "a column belongs to one group"
+                )
 
     @property
     def label_column(self) -> str:
         """The column that the label is, or is computed from."""
         return label_column(self.label)
+
+    @property
+    def sources(self) -> list[str]:
+        """The columns that the fields read, each once."""
+        return list(dict.fromkeys(field.source for field in self.fields if field.source is not None))
 
     def field_index(self, name: str) -> int:
         """The index of field `name` in `fields`."""

@@ -4,14 +4,17 @@ Labels may be words, such as true or no; times without a format may be epoch sec
 values; an empty text is missing. A column with any other text stays as it is, so that the parser can show that text in its message.
 """
 
+import functools
+from collections import Counter
 from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pbodl.data.features.outcome import outcome_of
+from pbodl.data.features.tokens import split_texts
 from pbodl.data.labels import labels_of_texts
-from pbodl.data.schema import Schema
+from pbodl.data.schema import Field, Schema
 from pbodl.data.times import UNITS, is_text, parse_times
 from pbodl.errors import InputError
 
@@ -22,8 +25,12 @@ NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 def text_readers(schema: Schema, labelled: bool) -> dict[str, Reader]:
     """By column, what converts texts to the type that the schema needs; columns that stay texts are absent."""
-    readers: dict[str, Reader] = {field.name: numbers for field in schema.fields if field.kind == "number"}
-    readers |= {field.name: lists for field in schema.fields if field.kind == "multi"}
+    readers: dict[str, Reader] = {}
+    for source, field in lone_fields(schema).items():
+        if field.kind == "number":
+            readers[source] = numbers
+        elif field.kind == "multi":
+            readers[source] = functools.partial(split_texts, split=field.split)
     if schema.time is not None and schema.time_format is None:
         unit = schema.time_unit
         readers[schema.time] = lambda texts: times(texts, unit)
@@ -33,6 +40,12 @@ def text_readers(schema: Schema, labelled: bool) -> dict[str, Reader]:
         if schema.weight is not None:
             readers[schema.weight] = numbers
     return readers
+
+
+def lone_fields(schema: Schema) -> dict[str, Field]:
+    """By column, the field that alone reads it. Where several do, it stays as it is: each reads it its own way."""
+    uses = Counter(field.source for field in schema.fields)
+    return {field.source: field for field in schema.fields if field.source is not None and uses[field.source] == 1}
 
 
 def typed(schema: Schema, table: pa.Table, labelled: bool) -> pa.Table:
@@ -52,10 +65,6 @@ def numbers(texts: pa.Array) -> pa.Array:
         return pc.cast(_emptied(texts), pa.float64())
     except pa.ArrowInvalid:
         return texts
-
-
-def lists(texts: pa.Array) -> pa.Array:
-    return pc.split_pattern(_emptied(texts), BETWEEN)
 
 
 def times(texts: pa.Array, unit: str | None = None) -> pa.Array:

@@ -186,6 +186,16 @@ def _parse_text(values: pa.Array, time_format: str | None) -> tuple[NDArray[np.f
     return seconds[codes], good[codes]
 
 
+def days_of_week(times: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The day of the week in UTC, 0 for Monday to 6 for Sunday, of epoch seconds."""
+    return (np.floor(times / 86400.0).astype(np.int64) + 3) % 7
+
+
+def derived(what: str, times: NDArray[np.float64]) -> NDArray[np.int64]:
+    """What a field derives from the times of its rows."""
+    return days_of_week(times) if what == "day_of_week" else hours_of_day(times)
+
+
 def hours_of_day(times: NDArray[np.float64]) -> NDArray[np.int64]:
     """The hour of day, 0 to 23 in UTC, of epoch seconds."""
     return np.floor(times / 3600.0).astype(np.int64) % 24

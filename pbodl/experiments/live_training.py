@@ -108,7 +108,7 @@ class LiveTraining:
     def _asked_for(self) -> list[str]:
         """The columns that a request contains."""
         schema = self.world.schema
-        return [field.name for field in schema.fields if field.derive is None] + [str(schema.time)]
+        return [*schema.sources, str(schema.time)]
 
     def keep_names(self) -> None:
         """Store the names of the features seen since the last call."""

@@ -55,8 +55,8 @@ class Visitors:
         model, features = self._ask("/v1/model"), self._ask("/v1/features")
         if model is None or features is None:
             return {}, {}
-        given = [field for field in model["schema"]["fields"] if field.get("derive") is None]
-        groups = {field["name"]: field.get("group", "context") for field in given}
+        given = [field for field in model["schema"]["fields"] if field.get("derive") is None and not field.get("cross")]
+        groups = {field.get("column", field["name"]): field.get("group", "context") for field in given}
         return groups, {one["field"]: one["frequent"] for one in features["fields"] if one["frequent"] and one["field"] in groups}
 
     def _ask(self, path: str, body: Request | None = None) -> Any:

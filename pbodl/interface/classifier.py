@@ -165,7 +165,7 @@ class PBODLClassifier(ClassifierMixin, BaseEstimator):
 
     def _names(self) -> list[str] | None:
         """The columns' names where X is an array: those of the schema's fields, if there is one."""
-        return None if self.schema is None else [field.name for field in self.schema.fields if field.derive is None]
+        return None if self.schema is None else self.schema.sources
 
     def _batch(self, X: Any) -> Batch:
         table = table_of(X, self._names())

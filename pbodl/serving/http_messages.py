@@ -6,6 +6,7 @@ The OpenAPI document is made from the same structures, so that it always agrees 
 import contextlib
 import functools
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -39,6 +40,7 @@ SECURITY = {
 
 UNKNOWN = "Object contains unknown field `"
 
+RANKS = {"category": 0, "multi": 1, "number": 2}
 Value = str | int | float | bool | None
 # In JSON Schema, 7.0 is a whole number. Integers and floats are both exact up to here.
 LARGEST_SEED = 2**53 - 1
@@ -124,12 +126,13 @@ class Wire:
     """Reads the requests of one schema."""
 
     def __init__(self, schema: Schema) -> None:
-        given = [field for field in schema.fields if field.derive is None]
-        self._user = [field.name for field in given if field.group == "user"]
-        self._own = [field.name for field in given if field.group == OWN_GROUP]
+        given = [field for field in schema.fields if field.source is not None]
+        self._user = columns_of([field for field in given if field.group == "user"])
+        self._own = columns_of([field for field in given if field.group == OWN_GROUP])
         # Fields of all other groups belong to the context.
-        self._context = [field.name for field in given if field.group not in ("user", OWN_GROUP)]
-        types = {field.name: _type(field) for field in given}
+        self._context = columns_of([field for field in given if field.group not in ("user", OWN_GROUP)])
+        # Of fields that read the same column, numbers are the most particular.
+        types = {str(field.source): _type(field) for field in sorted(given, key=lambda field: RANKS[field.kind])}
         self._time = "" if schema.time is None else f"context.{schema.time}"
         self._unit = UNIT_NAMES.get(schema.time_unit or "s", "seconds")
         if schema.time is not None:
@@ -219,12 +222,17 @@ def wire_of(schema: Schema) -> Wire:
     return Wire(schema)
 
 
+def columns_of(fields: Sequence[Field]) -> list[str]:
+    """The columns that fields read, each once."""
+    return list(dict.fromkeys(str(field.source) for field in fields))
+
+
 def _type(field: Field) -> Any:
     if field.kind == "multi":
-        return list[Value] | None
+        return list[Value] | str | None
     if field.kind == "category":
         return Value
-    bound = LARGEST if field.transform == "scale" else 1e300
+    bound = LARGEST if field.is_scaled else 1e300
     return Annotated[float, Meta(ge=-bound, le=bound)] | None
 
 

@@ -13,7 +13,7 @@ import msgspec
 from pbodl.data.schema import Schema
 from pbodl.serving.dashboard.feature_lists import FeaturesAnswer
 from pbodl.serving.dashboard.routes import LAST, CurvesAnswer
-from pbodl.serving.http_messages import JSON, MSGPACK, ErrorAnswer, Health, ModelAnswer, ScoreAnswer, wire_of
+from pbodl.serving.http_messages import JSON, MSGPACK, RANKS, ErrorAnswer, Health, ModelAnswer, ScoreAnswer, wire_of
 from pbodl.serving.server_limits import Limits
 
 ERRORS = {
@@ -89,10 +89,10 @@ def _responses(answers: dict[str, Any], error: Any, *statuses: int) -> dict[str,
 def _example(schema: Schema) -> dict[str, Any]:
     """A request with a value for every field."""
     values = {"category": "a value", "multi": ["one", "another"], "number": 1.5}
-    given = [field for field in schema.fields if field.derive is None]
-    user = {field.name: values[field.kind] for field in given if field.group == "user"}
-    own = {field.name: values[field.kind] for field in given if field.group == "ad"}
-    context = {field.name: values[field.kind] for field in given if field.group not in ("user", "ad")}
+    given = sorted((field for field in schema.fields if field.source is not None), key=lambda field: RANKS[field.kind])
+    user = {field.source: values[field.kind] for field in given if field.group == "user"}
+    own = {field.source: values[field.kind] for field in given if field.group == "ad"}
+    context = {field.source: values[field.kind] for field in given if field.group not in ("user", "ad")}
     return {"user": user, "context": context, "candidates": [own]}
 
 

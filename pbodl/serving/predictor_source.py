@@ -23,7 +23,9 @@ class PredictorSource(Protocol):
 def ready(predictor: Predictor, before: Predictor | None = None) -> Predictor:
     """Prepare a predictor, and return it: it scores once, so that no request waits for code to be loaded or compiled, and prepares
     the ads that the predictor before it was asked for."""
-    names = [field.name for field in predictor.encoder.own if field.kind == "category"]
+    own = predictor.encoder.own
+    numbers = {field.source for field in own if field.kind == "number"}
+    names = [str(field.source) for field in own if field.kind == "category" and field.source not in numbers]
     texts = [dict.fromkeys(names, "a text"), dict.fromkeys(names, "another")]
     predictor.score({}, {}, texts)
     predictor.score({}, {}, [dict.fromkeys(names, 1)])

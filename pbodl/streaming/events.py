@@ -105,7 +105,7 @@ class EventDecoder:
     def __init__(self, schema: Schema, capacity: int | None = None) -> None:
         self.schema, self._capacity = schema, capacity
         self.time = schema.time or "time"
-        names = [field.name for field in schema.fields if field.derive is None]
+        names = schema.sources
         self._outcome = outcome_of(schema.label)
         # A computed label is computed here; what learns from the rows finds 0 and 1 in its column.
         self._learned = schema if self._outcome is None else msgspec.structs.replace(schema, label=schema.label_column)
@@ -114,7 +114,7 @@ class EventDecoder:
             raise InputError("the schema has a column 'event', but in a stream `event` says what an event is; rename the column")
         self._fields = list(dict.fromkeys(names))
         self.names = list(dict.fromkeys(["event", "id", *names]))
-        self._lists = {field.name for field in schema.fields if field.kind == "multi"}
+        self._lists = {field.source for field in schema.fields if field.kind == "multi"}
         # Columns need not be Python names, so the struct has names of its own.
         nested = {name: name.split(".")[0] for name in self.names if "." in name}
         own = {name: f"f{number}" for number, name in enumerate(dict.fromkeys([*self.names, *nested.values()]))}

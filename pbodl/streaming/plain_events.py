@@ -6,13 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.features.crosses import cross_keys, crosses_of
 from pbodl.data.features.outcome import outcome_of
 from pbodl.data.hashing import field_seed, hash_integers, hash_value, wrapping
 from pbodl.data.log.lines import LineBlock
 from pbodl.data.scan.event_columns import CLICK, EventColumns
 from pbodl.data.scan.object_walk import NO_ROOM, names_of, scan_lines, scan_messages
 from pbodl.data.schema import Schema
-from pbodl.data.times import UNITS, hours_of_day, in_range
+from pbodl.data.times import UNITS, derived, in_range
 
 BYTES = 100  # of an event: a first guess at how many there are
 
@@ -21,10 +22,10 @@ class PlainScan:
     """Reads events whose fields are all categories of one value."""
 
     def __init__(self, schema: Schema, time: str) -> None:
-        read = [field.name for field in schema.fields if field.derive is None]
+        read = schema.sources
         special = ["event", "id", time, schema.label_column]
         self.fits = (
-            all(field.kind == "category" for field in schema.fields)
+            all(field.kind == "category" and field.column is None for field in schema.fields)
             and schema.weight is None
             and outcome_of(schema.label) is None
             and not any("." in name for name in read)
@@ -32,7 +33,7 @@ class PlainScan:
             and not set(special) & set(read)
         )
         self._schema, self._scale = schema, UNITS[schema.time_unit or "s"]
-        self._columns = [read.index(field.name) if field.derive is None else -1 for field in schema.fields]
+        self._columns = [-1 if field.source is None else read.index(field.source) for field in schema.fields]
         self._json, self._msgpack = (names_of([*special, *read], is_json) for is_json in (True, False))
         self._kind_keys = np.array([hash_value("event", kind) for kind in ("impression", "click")], np.uint64)
         self._width = len(read)
@@ -74,8 +75,10 @@ class PlainScan:
         for field, column in enumerate(self._columns):
             if column >= 0:
                 keys[:, field] = read[:, column]
-            else:  # the one derivation that there is: the hour of day
-                keys[:, field] = hash_integers(hours_of_day(times), field_seed(self._schema.fields[field].name))
+            elif what := self._schema.fields[field].derive:
+                keys[:, field] = hash_integers(derived(what, times), field_seed(self._schema.fields[field].name))
+        for field, parts in crosses_of(self._schema):
+            keys[:, field] = cross_keys(self._schema.fields[field].name, [keys[:, part] for part in parts])
         if self._schema.time is None:
             times = np.zeros(rows)
         return Batch(

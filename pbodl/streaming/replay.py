@@ -34,7 +34,7 @@ class DelayedClicks:
     def events(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
         """All events, in the order of their times."""
         schema = self._schema
-        columns = [field.name for field in schema.fields if field.derive is None]
+        columns = schema.sources
         for batch in batches:
             delays = self._draws.exponential(self._delay, batch.num_rows)
             rows = batch.select([*dict.fromkeys([*columns, schema.label, self._time])]).to_pylist()

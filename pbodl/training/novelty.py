@@ -22,7 +22,7 @@ AGE_NAMES = ("under 1 h", "1 to 6 h", "6 to 24 h", "1 to 3 days", "over 3 days")
 
 def ad_field(schema: Schema) -> int:
     """The index of the field that identifies ads."""
-    plain = [i for i, field in enumerate(schema.fields) if field.kind == "category" and field.derive is None]
+    plain = [i for i, field in enumerate(schema.fields) if field.kind == "category" and field.source is not None]
     ads = [i for i in plain if schema.fields[i].group == "ad"]
     return (ads or plain or [0])[0]
 

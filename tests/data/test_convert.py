@@ -287,7 +287,7 @@ def test_refusals(data, words):
         ({"price": math.inf}, "row 0: number field 'price' holds inf"),
         ({"price": "cheap"}, "row 0: number field 'price' holds 'cheap'"),
         ({"age": 1e39}, "too large to be a multiplier"),
-        ({"words": "word"}, "declared kind='multi' but holds"),
+        ({"words": 7}, "declared kind='multi' but holds"),
     ],
 )
 def test_refusals_of_mixed_rows_are_the_same_for_dicts_and_tables(change, words):

@@ -3,9 +3,14 @@
 import pyarrow as pa
 import pytest
 
+from pbodl.data.features.tokens import split_texts
 from pbodl.data.labels import labels_of_texts as labels
 from pbodl.data.schema import Field, Schema
-from pbodl.data.texts import lists, numbers, times, typed
+from pbodl.data.texts import numbers, times, typed
+
+
+def lists(texts):
+    return split_texts(texts, "|")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pbodl.data.features.nested import flattened, nested_value
 from pbodl.data.hashing import canonical_text
 from pbodl.data.log.lines import LineBlock, LineFile
 from pbodl.data.log.row_blocks import RowBlock
+from pbodl.data.texts import BETWEEN
 from pbodl.errors import InputError
 
 LOOK = 1000  # lines whose names are taken for the file's columns
@@ -109,6 +110,8 @@ def plain_column(values: Sequence[Any], listed: bool) -> pa.Array | None:
 
 def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed: bool) -> pa.Array:
     """One column of lists or of single values, by row. MODIFIES: faults, where the column cannot hold a value."""
+    if listed and all(isinstance(value, str | None) for value in values.values()):
+        listed = False  # lists that are written as texts
     array = plain_column(list(values.values()), listed)
     if array is not None:
         return array
@@ -126,6 +129,8 @@ def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed:
 
 
 def _checked_list(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.split(BETWEEN)
     if not isinstance(value, (list, tuple, np.ndarray)):
         raise InputError(f"a value of type {type(value).__name__} ({value!r:.60}) is given instead of a list")
     return value

@@ -62,7 +62,7 @@ class LogFile(Protocol):
 def needed_columns(file: LogFile, schema: Schema, labelled: bool, others: Sequence[str] = ()) -> list[str]:
     """The columns to read for a schema, and `others`; InputError if the file lacks one of them."""
     derived = any(field.derive for field in schema.fields)
-    wanted = {field.name: "as a field" for field in schema.fields if field.derive is None}
+    wanted = {field.source: "as a field" for field in schema.fields if field.source is not None}
     if labelled:
         wanted |= {schema.label_column: "as its label"} | ({schema.weight: "as its weight"} if schema.weight else {})
     if schema.time is not None and (labelled or derived or schema.time in file.columns):

@@ -83,12 +83,12 @@ def _checks(schema: Schema, labelled: bool) -> list[tuple[str, Check]]:
     if labelled and weight is not None:
         checks.append((weight, lambda values: parse_weights(values, weight)))
     numbers = [field for field in schema.fields if field.kind == "number"]
-    return checks + [(field.name, _number_check(field)) for field in numbers]
+    return checks + [(str(field.source), _number_check(field)) for field in numbers]
 
 
 def _number_check(field: Field) -> Check:
     def check(values: pa.Array) -> None:
-        numbers = parse_numbers(values, field.name)
+        numbers = parse_numbers(values, str(field.source))
         if field.transform == "scale":
             multipliers(np.nan_to_num(numbers), field.name)
 

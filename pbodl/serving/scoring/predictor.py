@@ -76,9 +76,9 @@ class Predictor:
             self._own_class_of_field = classes_of_own
         self._packed = version.table.packed()
         self._layers = pack_layers(model.dense, model.shape.sizes)
-        scaled = [field.kind == "number" and field.transform == "scale" for field in model.schema.fields]
+        scaled = [field.is_scaled for field in model.schema.fields]
         self._scaled, self._some_scaled = np.array(scaled, bool), any(scaled)
-        self._remembered = Remembered(CAPACITY, len(self.encoder.own), self._own_operation)
+        self._remembered = Remembered(CAPACITY, len(self.encoder.own_fields), self._own_operation)
         self._lock = Lock()
 
     @classmethod
@@ -88,7 +88,7 @@ class Predictor:
 
     def score(self, user: Mapping[str, Any], context: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> Scores:
         """Score candidates for a user in a context. Each maps field names to values; a field that is not given is missing."""
-        names = [field.name for field in self.encoder.own]
+        names = self.encoder.own_columns
         shared = {**user, **context}
         _refuse_unknown("the user and the context", shared, self.encoder.shared_names)
         _refuse_unknown("a candidate", set().union(*candidates), names)
@@ -104,7 +104,7 @@ class Predictor:
         return self._scored(shared, own, draw)
 
     def _scored(self, shared: Encoded, own: Encoded, draw: np.uint64 | None) -> tuple[Scores, NDArray[np.float64]]:
-        n = len(own.keys)
+        n, own = len(own.keys), self.encoder.crossed(shared, own)
         scores, drawn = np.empty((4, n)), np.empty(0 if draw is None else n)
         if n:
             # One thread at a time uses the cache; others, and requests with other kinds of features, do without it.

@@ -1,7 +1,7 @@
 """From the values of a request to feature keys: the same keys as from `data.dict_rows`, for a thousand candidates at once.
 
 Candidates have the fields of group `ad`; they share all other fields, and those derived from the time. They are read column by
-column, and the texts of a column are joined and hashed in one call.
+column, and the texts of a column are joined and hashed in one call. A cross with a part from the candidates is theirs, too.
 """
 
 import functools
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.data.arrow_columns import number_features
 from pbodl.data.dict_rows import from_rows
+from pbodl.data.features.crosses import cross_keys, crosses_of
+from pbodl.data.features.tokens import pieces
 from pbodl.data.hashing import canonical_text, field_seed, hash_integers, hash_span, hash_texts, wrapping
 from pbodl.data.schema import Field, Schema
 from pbodl.data.times import UNITS
@@ -57,15 +59,17 @@ class Encoder:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        own = [field.group == OWN_GROUP and field.derive is None for field in schema.fields]
-        self.own_fields = np.flatnonzero(own).astype(np.int32)
-        self.shared_fields = np.flatnonzero(np.logical_not(own)).astype(np.int32)
-        self.own = [schema.fields[place] for place in self.own_fields.tolist()]
-        self.plain = len(self.own) > 0 and all(field.kind == "category" for field in self.own)
+        read = np.flatnonzero([field.group == OWN_GROUP and field.source is not None for field in schema.fields]).astype(np.int32)
+        self._crosses = [(place, parts) for place, parts in crosses_of(schema) if set(parts) & set(read.tolist())]
+        self.own_fields = np.append(read, np.array([place for place, _ in self._crosses], np.int32))
+        self.shared_fields = np.setdiff1d(np.arange(len(schema.fields), dtype=np.int32), self.own_fields)
+        self.own = [schema.fields[place] for place in read.tolist()]
+        self.own_columns = list(dict.fromkeys(str(field.source) for field in self.own))
+        self.plain = len(self.own) > 0 and all(field.kind == "category" and field.column is None for field in self.own)
         self._seeds = np.array([field_seed(field.name) for field in self.own], dtype=np.uint64)
         self._derived = any(field.derive is not None for field in schema.fields)
         shared = [schema.fields[place] for place in self.shared_fields.tolist()]
-        self.shared_names = {field.name for field in shared if field.derive is None}
+        self.shared_names = {field.source for field in shared if field.source is not None}
         if schema.time is not None:
             self.shared_names.add(schema.time)
         # A schema has at least one field: if no field is shared, there is no schema. Only derived fields need the time.
@@ -86,19 +90,37 @@ class Encoder:
         return Encoded(batch.keys[None], batch.values[None], self.shared_fields[batch.fields], None)
 
     def encode_own(self, rows: Sequence[tuple]) -> Encoded:
-        """The candidates' own features; a row holds the values of the fields of group `ad`, in the schema's order."""
-        n, width = len(rows), len(self.own)
+        """The candidates' own features; a row holds the values of `own_columns`."""
+        n, width = len(rows), len(self.own_columns)
         flat = list(chain.from_iterable(rows))
         if self.plain:
             keys = self._all_texts(flat)
             if keys is not None:
                 return self.from_keys(keys.reshape(n, width))
-        columns = [READERS[field.kind](field, flat[place::width]) for place, field in enumerate(self.own)]
-        return _stacked(columns, self.own_fields, n)
+        places = [self.own_columns.index(str(field.source)) for field in self.own]
+        columns = [READERS[field.kind](field, flat[place::width]) for place, field in zip(places, self.own, strict=True)]
+        return _stacked(columns, self.own_fields[: len(self.own)], n)
+
+    def crossed(self, shared: Encoded, own: Encoded) -> Encoded:
+        """The candidates' own features, with their crosses."""
+        if not self._crosses:
+            return own
+        keys, values, fields, filled = own.keys, own.values, own.fields, own.filled
+        for place, parts in self._crosses:
+            of_parts = []
+            for part in parts:
+                encoded = own if part in own.fields else shared
+                column = encoded.keys[:, int(np.argmax(encoded.fields == part))]
+                of_parts.append(np.broadcast_to(column, len(keys)))
+            keys = np.column_stack([keys, cross_keys(self.schema.fields[place].name, of_parts)])
+            values = np.column_stack([values, np.ones(len(keys), np.float32)])
+            fields = np.append(fields, np.int32(place))
+            filled = None if filled is None else np.column_stack([filled, np.ones(len(keys), bool)])
+        return Encoded(keys, values, fields, filled, own.plain)
 
     def from_keys(self, keys: NDArray[np.uint64]) -> Encoded:
         """The candidates' own features, where all are categories, by their keys."""
-        return Encoded(keys, np.ones(keys.shape, np.float32), self.own_fields, None, True)
+        return Encoded(keys, np.ones(keys.shape, np.float32), self.own_fields[: keys.shape[1]], None, True)
 
     def _all_texts(self, flat: list[Any]) -> NDArray[np.uint64] | None:
         """The keys of all values, if all are texts without the separator."""
@@ -156,7 +178,8 @@ def _read_number(field: Field, column: Sequence[Any]) -> CandidateColumn:
 
 def _read_lists(field: Field, column: Sequence[Any]) -> CandidateColumn:
     """A slot for each distinct value of the longest list; null is missing, an empty list has no feature."""
-    counts = [{b"": 1} if value is None else Counter(map(canonical_text, value)) for value in column]
+    lists = (pieces(value, field.split) if isinstance(value, str) and value else value for value in column)
+    counts = [{b"": 1} if value is None or value == "" else Counter(map(canonical_text, value)) for value in lists]
     lengths = np.array([len(count) for count in counts], dtype=np.int64)
     longest = int(lengths.max(initial=0))
     if longest * len(lengths) > SLOTS:

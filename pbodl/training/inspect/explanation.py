@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.convert import from_data
+from pbodl.data.features.nested import nested_value
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
@@ -87,10 +88,11 @@ def _left_out(batch: Batch) -> Batch:
 
 
 def _names(schema: Schema, row: Mapping[str, Any]) -> NameStore:
-    columns = [field.name for field in schema.fields if field.derive is None]
-    columns += [schema.time] if schema.time is not None and schema.time in row and schema.time not in columns else []
+    columns = schema.sources
+    if schema.time is not None and nested_value(row, schema.time) is not None and schema.time not in columns:
+        columns.append(schema.time)
     names = NameStore(schema)
-    names.add(pa.table({name: pa.array([row.get(name)]) for name in columns}))
+    names.add(pa.table({name: pa.array([nested_value(row, name)]) for name in columns}))
     return names
 
 

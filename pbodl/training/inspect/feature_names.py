@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from pbodl.data.arrow_columns import key_columns
+from pbodl.data.features.tokens import split_texts
 from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_array, hash_integers, hash_value
-from pbodl.data.numbers import bucket, buckets, parse_number, parse_numbers
+from pbodl.data.numbers import USUAL, bucket, buckets, parse_number, parse_numbers
 from pbodl.data.schema import Field, Schema
 from pbodl.data.table.feature_table import Table
-from pbodl.data.times import hours_of_day, parse_times
+from pbodl.data.times import derived, is_text, parse_times
 from pbodl.errors import InputError
 from pbodl.system.atomic_files import write_file
 
@@ -31,6 +33,7 @@ CHECKSUM = f"{FILE}.blake2b"
 MISSING = "(missing)"
 SCALED = "(its number)"
 CAPACITY = 2_000_000
+BETWEEN = " × "
 LONGEST = 200  # maximum letters of a stored value
 
 
@@ -55,7 +58,7 @@ class NameStore:
         self._on_disk = ""  # checksum of the file
         for index, field in enumerate(schema.fields):
             self._enter(index, [hash_value(field.name, None)], [MISSING])
-            if field.transform == "scale":
+            if field.is_scaled:
                 self._enter(index, [hash_value(field.name, SCALE_TEXT)], [SCALED])
 
     def __len__(self) -> int:
@@ -72,17 +75,38 @@ class NameStore:
             if self.full:
                 return
             if field.derive is not None:
-                column = _joined(table.column(self._schema.time))
-                times = parse_times(column, str(self._schema.time), self._schema.time_format, self._schema.time_unit)
-                hours = np.unique(hours_of_day(times))
-                self._enter(index, hash_integers(hours, field_seed(field.name)), hours.tolist())
+                found = np.unique(derived(field.derive, self._times(table)))
+                self._enter(index, hash_integers(found, field_seed(field.name)), found.tolist())
+            elif field.cross:
+                self._enter_cross(index, field, table)
             elif field.kind != "number":
-                distinct = _distinct(table.column(field.name))
+                distinct = _distinct(_as_lists(table.column(field.source), field))
                 self._enter(index, hash_array(distinct, field_seed(field.name)), distinct)
             elif field.transform == "buckets":
-                numbers = parse_numbers(_joined(table.column(field.name)), field.name)
-                found = np.unique(buckets(numbers[~np.isnan(numbers)]))
-                self._enter(index, hash_integers(found, field_seed(field.name)), [bucket_name(int(b)) for b in found])
+                numbers = parse_numbers(_joined(table.column(field.source)), field.name)
+                found = np.unique(buckets(numbers[~np.isnan(numbers)], field.resolution))
+                names = [bucket_name(int(b), field.resolution) for b in found]
+                self._enter(index, hash_integers(found, field_seed(field.name)), names)
+
+    def _times(self, table: pa.Table) -> NDArray[np.float64]:
+        """The times of the rows, if a field is derived from them."""
+        if not any(field.derive for field in self._schema.fields):
+            return np.zeros(table.num_rows)
+        column = _joined(table.column(self._schema.time))
+        return parse_times(column, str(self._schema.time), self._schema.time_format, self._schema.time_unit)
+
+    def _enter_cross(self, index: int, field: Field, table: pa.Table) -> None:
+        """Add the combinations of a cross; its parts have their names already."""
+        columns = key_columns(self._schema, table, self._times(table))
+        keys, first = np.unique(columns[index].keys, return_index=True)
+        own = [columns[self._schema.field_index(name)] for name in field.cross]
+        of_parts = [(column.keys if column.codes is None else column.keys[column.codes])[first] for column in own]
+        names = [[self._value(int(key)) for key in of_part] for of_part in of_parts]
+        self._enter(index, keys, [BETWEEN.join(combination) for combination in zip(*names, strict=True)])
+
+    def _value(self, key: int) -> str:
+        row = int(self._index.find(np.array([key], dtype=np.uint64))[0])
+        return "?" if row < 0 else self._values[row]
 
     def _enter(self, field: int, keys: NDArray[np.uint64] | list[int], values: pa.Array | list) -> None:
         keys = np.asarray(keys, dtype=np.uint64)
@@ -211,23 +235,25 @@ def feature_key(field: Field, text: str) -> int:
     """The key of the feature with the value `text` in the field; an empty text stands for a missing value."""
     if text in ("", MISSING):
         return hash_value(field.name, None)
-    if field.kind == "number" and field.transform == "scale":
+    if field.cross:
+        raise InputError(f"{field.name} is a cross of {', '.join(field.cross)}; look at these, or explain a row")
+    if field.is_scaled:
         return hash_value(field.name, SCALE_TEXT)
     if field.kind == "number":
         try:
-            return hash_value(field.name, bucket(parse_number(text)))
+            return hash_value(field.name, bucket(parse_number(text), field.resolution))
         except (ValueError, OverflowError) as error:
             raise InputError(f"{field.name} is a number field, and {text!r} is not a number") from error
     return hash_value(field.name, text)
 
 
-def bucket_name(index: int) -> str:
+def bucket_name(index: int, resolution: int = USUAL) -> str:
     """The range of numbers in a bucket.
 
     >>> bucket_name(0), bucket_name(8), bucket_name(-8)
     ('-0.189 to 0.189', '3 to 3.76', '-3.76 to -3')
     """
-    low, high = (math.exp2(edge / 4) - 1.0 for edge in (abs(index), abs(index) + 1))
+    low, high = (math.exp2(edge / resolution) - 1.0 for edge in (abs(index), abs(index) + 1))
     if index == 0:
         low = -high
     return f"{-high:.3g} to {-low:.3g}" if index < 0 else f"{low:.3g} to {high:.3g}"
@@ -245,6 +271,13 @@ def _distinct(column: pa.ChunkedArray) -> pa.Array:
         values = values.flatten()
     values = pc.unique(values)
     return (values.dictionary_decode() if pa.types.is_dictionary(values.type) else values).drop_null()
+
+
+def _as_lists(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
+    """The column of a list field as lists."""
+    if field.kind == "multi" and is_text(column.type):
+        return pa.chunked_array([split_texts(_joined(column), field.split)])
+    return column
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
