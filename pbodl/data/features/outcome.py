@@ -89,9 +89,8 @@ def outcome_of(label: str) -> Outcome | None:
         return Outcome(column, sign, float(text))
     except ValueError:
         value = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
-    if sign not in ("==", "!="):
-        raise InputError(f"the label {label!r} compares with {value!r}, which is not a number; use == or != for texts")
-    return Outcome(column, sign, value)
+    # Texts are equal or not; anything else is a column with a strange name.
+    return Outcome(column, sign, value) if sign in ("==", "!=") else None
 
 
 def label_column(label: str) -> str:
