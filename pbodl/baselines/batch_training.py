@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pbodl.baselines.buffer import SampleHistory
 from pbodl.baselines.minibatch import MinibatchLayout, power_of_two
 from pbodl.errors import InputError
+from pbodl.system.extras import install_line
 
 OPTIMIZERS = {"adagrad": 0.03, "adam": 0.001}  # with their default learning rates
 # The loss of a minibatch is a sum, so that a rare feature's first step follows its gradient: α g/√(1 + Σg²).
@@ -53,9 +54,7 @@ class Fit(NamedTuple):
 def require_jax() -> None:
     """Refuse to train without the libraries of the extra `batch`."""
     if importlib.util.find_spec("jax") is None or importlib.util.find_spec("optax") is None:
-        raise InputError(
-            "the batch models are trained by JAX and optax, which are not installed; install them: pip install pbodl[batch]"
-        )
+        raise InputError(f"the batch models are trained by JAX and optax, which are not installed; run: {install_line('batch')}")
 
 
 @functools.lru_cache(maxsize=32)

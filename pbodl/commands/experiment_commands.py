@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from rich.markdown import Markdown
 
 from pbodl.commands.shared_options import (
     MOST,
@@ -43,7 +44,7 @@ def table1(
     settings = check_config(chosen_tables(config, preset, data, out, False))
     with writing(out, "pbodl experiment table1"):
         result = run(settings, data, out, Table1Settings(test_days=test_days, seeds=seeds, tune_rows=tune_rows, trials=trials))
-    console.print((out / "table1.md").read_text(encoding="utf-8"), markup=False)
+    console.print(Markdown((out / "table1.md").read_text(encoding="utf-8")))
     console.print(f"table1.md, table1.json and report.html are in {out}")
     print_json(result, as_json)
 
@@ -74,6 +75,6 @@ def ab(
     )  # fmt: skip
     with writing(out, "pbodl experiment ab"):
         result = run(out, setting, seeds, workers)
-    console.print((out / "ab.md").read_text(encoding="utf-8"), markup=False)
+    console.print(Markdown((out / "ab.md").read_text(encoding="utf-8")))
     console.print(f"ab.md, ab.json and report.html are in {out}")
     print_json(result, as_json)

@@ -28,6 +28,7 @@ from pbodl.training.config import Config, check_config, read_config, with_change
 from pbodl.training.display import console
 from pbodl.training.presets import named_tables
 from pbodl.training.session import Interrupted
+from pbodl.training.stream_status import live_status
 
 
 def online(
@@ -87,7 +88,8 @@ def online(
     )
     settings = _settings(config, preset, out, [*changes, *([] if model is None else [f"model.kind={model}"])])
     try:
-        figures = learn_online(settings, options)
+        with live_status(source) as show:
+            figures = learn_online(settings, options, show)
     except Interrupted as stop:
         console.print(f"stopped and saved; the same command continues (run folder {out})")
         raise typer.Exit(stop.code) from None

@@ -1,5 +1,6 @@
 """`pbodl serve` and `pbodl up`: answer requests over HTTP, and run the whole system at once."""
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -41,7 +42,15 @@ def serve(
         body=max_body, candidates=max_candidates, concurrent=max_concurrent, waiting=max_waiting, patience=timeout
     )  # fmt: skip
     settings = ServeSettings(run=run, host=host, port=port, workers=workers, token_file=token_file, limits=limits)
-    serve_run(settings, lambda text: console.print(escape(text), soft_wrap=True))
+    with contextlib.ExitStack() as stack:
+        if console.is_terminal:
+            stack.enter_context(console.status(f"loading the model of {escape(run)}; a first start compiles for a minute or so"))
+
+        def tell(text: str) -> None:
+            stack.close()
+            console.print(escape(text), soft_wrap=True)
+
+        serve_run(settings, tell)
 
 
 def up(

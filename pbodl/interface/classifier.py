@@ -17,7 +17,9 @@ try:
     from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets, type_of_target
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ModuleNotFoundError as error:
-    raise ImportError("PBODLClassifier needs scikit-learn: pip install 'pbodl[sklearn]'") from error
+    from pbodl.system.extras import install_line
+
+    raise ImportError(f"PBODLClassifier needs scikit-learn; run: {install_line('sklearn')}") from error
 
 from pbodl.data.batch import Batch
 from pbodl.data.convert import from_data

@@ -7,6 +7,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from pbodl.errors import InputError
+from pbodl.system.extras import install_line
 
 if TYPE_CHECKING:
     from pbodl.serving.client import AsyncClient, Client
@@ -19,7 +20,7 @@ def require_web() -> None:
     """Raise InputError unless the libraries of the extra `serve` are installed."""
     missing = [library for library in LIBRARIES if importlib.util.find_spec(library) is None]
     if missing:
-        raise InputError(f"serving needs {', '.join(missing)}, which are not installed; run: pip install 'pbodl[serve]'")
+        raise InputError(f"serving needs {', '.join(missing)}, which are not installed; run: {install_line('serve')}")
 
 
 def __getattr__(name: str) -> Any:

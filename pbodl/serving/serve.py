@@ -114,9 +114,13 @@ class _Supervisor:
                 self._exchange()
                 self._start_missing()
             self._tell(f"listening on http://{host}:{port} ({self._about()})")
+            waiting = self._version is None
             while not stop:
                 self._exchange()
                 self._start_missing()
+                if waiting and any(worker.ready for worker in self._workers.values()):
+                    waiting = False
+                    self._tell(f"ready: {self._about()}")
                 self._poll()
         finally:
             self._end()

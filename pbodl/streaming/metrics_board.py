@@ -9,7 +9,9 @@ from pbodl.publishing.curves import Curves
 from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.sources.event_source import EventSource
 from pbodl.streaming.stream_learner import StreamLearner
+from pbodl.system.extras import install_line
 from pbodl.system.setbacks import Setbacks
+from pbodl.training.stream_status import Show
 
 EVERY = 2.0  # seconds between refreshes
 # Values that go up and down; all others only grow.
@@ -22,8 +24,10 @@ GAUGES = {
 class Board:
     """The learner's figures, for a page of metrics and for the curves."""
 
-    def __init__(self, learner: StreamLearner, publisher: Publisher | None, page: "MetricsPage") -> None:
-        self._learner, self._publisher, self._page = learner, publisher, page
+    def __init__(
+        self, learner: StreamLearner, publisher: Publisher | None, page: "MetricsPage", show: Show = lambda values: None
+    ) -> None:
+        self._learner, self._publisher, self._page, self._show = learner, publisher, page, show
         self.setbacks = page.setbacks
         self._curves = Curves(learner.folder)
         with self.setbacks.tolerating("writing the curves"):
@@ -55,6 +59,7 @@ class Board:
             "join_bytes": learner.join.rows.bytes,
         }
         self._page.values = values
+        self._show({**values, "rows_per_second": (rows - self._rows) / seconds, "away": self._page.away})
         summary = learner.tracker.summary()
         figures = {name: summary[name] for name in ("rows", "ctr", "auc", "log_loss", "ne", "calibration", "new_ads")}
         curve = learner.tracker.curve()
@@ -76,6 +81,11 @@ class MetricsPage:
         self._source, self.setbacks = source, setbacks
         self.values: dict[str, Any] = {}
         self._server = _serve(self, port)
+
+    @property
+    def away(self) -> str | None:
+        """Why the broker does not answer, while that lasts."""
+        return self._source.away
 
     def close(self) -> None:
         if self._server is not None:
@@ -111,7 +121,7 @@ def _serve(page: MetricsPage, port: int | None) -> Any:
     try:
         import prometheus_client
     except ImportError as error:
-        raise InputError("--metrics-port needs the Prometheus client: pip install 'pbodl[serve]'") from error
+        raise InputError(f"--metrics-port needs the Prometheus client; run: {install_line('serve')}") from error
     registry = prometheus_client.CollectorRegistry()
     registry.register(page)
     try:

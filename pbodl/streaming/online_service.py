@@ -28,6 +28,7 @@ from pbodl.system.setbacks import Setbacks
 from pbodl.system.stop_signals import StopRequest, stop_signals
 from pbodl.training.config import Config, to_toml
 from pbodl.training.session import Interrupted
+from pbodl.training.stream_status import Show
 
 logger = logging.getLogger(__name__)
 CLOSING = 0.95  # seconds that the source has to end a read after a signal
@@ -65,8 +66,8 @@ class ServiceStep(NamedTuple):
     gaps: int  # accepted before it
 
 
-def online(config: Config, options: Options) -> dict[str, Any]:
-    """Learn from a stream into a run folder, which starts or continues; returns the figures at the end.
+def online(config: Config, options: Options, show: Show = lambda values: None) -> dict[str, Any]:
+    """Learn from a stream into a run folder, which starts or continues; returns the figures at the end. `show` gets them meanwhile.
 
     After SIGINT or SIGTERM it saves, and raises `Interrupted`.
     """
@@ -84,7 +85,7 @@ def online(config: Config, options: Options) -> dict[str, Any]:
         broker = Broker(source, stop)
         while not stop:
             try:
-                figures = _session(config, options, broker, threads, page)
+                figures = _session(config, options, broker, threads, page, show)
                 break
             except Lost as loss:
                 logger.warning("%s; continuing from the last snapshot", loss)
@@ -96,7 +97,7 @@ def online(config: Config, options: Options) -> dict[str, Any]:
 
 
 def _session(
-    config: Config, options: Options, broker: Broker, threads: Callable[[Model], None], page: MetricsPage
+    config: Config, options: Options, broker: Broker, threads: Callable[[Model], None], page: MetricsPage, show: Show
 ) -> dict[str, Any]:
     """Learn from the newest snapshot until a signal, the end of the stream, or the loss of what was read."""
     source, stop = broker.source, broker.stop
@@ -109,7 +110,7 @@ def _session(
         publisher = Publisher(learner.model, options.publish, every=options.publish_every) if options.publish else None
         if publisher is not None:
             stack.callback(publisher.close)
-        board = Board(learner, publisher, page)
+        board = Board(learner, publisher, page, show)
         letters = stack.enter_context(
             closing(DeadLetters(options.dead_letters or options.out / "dead-letters.jsonl", source.name, learner.bad))
         )

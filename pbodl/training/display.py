@@ -8,8 +8,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from pbodl.training.run import Status
 
@@ -27,10 +28,26 @@ def bar(description: str = "{task.description}") -> Progress:
         TextColumn(description),
         BarColumn(bar_width=16),
         TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        RemainingColumn(),
         TextColumn("{task.fields[text]}"),
         console=console,
     )
+
+
+class RemainingColumn(ProgressColumn):
+    """The time that is left, from the first progress on; and at the end the time that it took."""
+
+    def render(self, task: Task) -> Text:
+        elapsed = task.elapsed or 0.0
+        if task.finished:
+            return Text(_clock(elapsed))
+        if not task.completed or task.total is None:
+            return Text("-:--:--")
+        return Text(_clock(elapsed * (task.total - task.completed) / task.completed) + " left")
+
+
+def _clock(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(max(seconds, 0.0))))
 
 
 class TrainingBar:

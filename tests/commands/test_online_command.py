@@ -23,7 +23,7 @@ def learned(monkeypatch):
     """What the service was asked for; it learns nothing."""
     asked = []
 
-    def learn(config, options):
+    def learn(config, options, show):
         asked.append((config, options))
         return {"events": 3, "rows_learned": 2}
 

@@ -16,6 +16,7 @@ import pytest
 
 from pbodl.serving import AsyncClient, Client, client
 from pbodl.serving.client import ServerError
+from pbodl.system.extras import install_line
 from tests.serving.services import CANDIDATES, CONTEXT, USER
 
 GOOD = (200, {"Content-Type": "application/msgpack"}, msgspec.msgpack.encode({"model": 4, "ctr": [0.25], "std": [0.125]}))
@@ -175,4 +176,4 @@ except ValueError as error:
     print(error)
 """
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert told == "serving needs httpx, uvicorn, which are not installed; run: pip install 'pbodl[serve]'\n"
+    assert told == f"serving needs httpx, uvicorn, which are not installed; run: {install_line('serve')}\n"

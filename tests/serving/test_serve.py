@@ -194,6 +194,8 @@ def test_workers_do_not_outlive_their_server(tmp_path):
             trained().save(tmp_path)
             server.wait_until_ready()
             assert client.model()["version"] == 1
+        until(lambda: "ready: " in server.log(), "the word that it is ready")
+        assert f"no model in {tmp_path} yet" in " ".join(server.log().split())
         (worker,) = server.workers()
         memory = server.memory_folder()
         server.process.send_signal(signal.SIGKILL)

@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +55,10 @@ def test_a_file_is_learned_published_and_shown(tmp_path: Path) -> None:
     events = traffic(3000)
     source = write(tmp_path / "events.jsonl", [*events[:50], {"event": "clack"}, *events[50:]])
     options = Options(source, tmp_path / "run", JOIN, publish=str(tmp_path / "model"), until_end=True)
-    figures = online(config(), options)
+    shown: list[Mapping[str, Any]] = []
+    figures = online(config(), options, shown.append)
+    assert (shown[-1]["rows_learned"], shown[-1]["bad"], shown[-1]["version"]) == (figures["rows_learned"], 1, 1)
+    assert shown[-1]["rows_per_second"] > 0 and shown[-1]["away"] is None
     assert fingerprint(pbodl.load(tmp_path / "run")) == fingerprint(straight(events, tmp_path).model)
     assert (figures["events"], figures["bad"]) == (len(events), 1)
     letter = json.loads((tmp_path / "run" / "dead-letters.jsonl").read_text())

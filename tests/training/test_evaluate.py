@@ -4,13 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from rich.progress import Progress
 from sklearn.metrics import log_loss, roc_auc_score
 
 import pbodl
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.training import evaluate as evaluate_module
-from pbodl.training.display import console, evaluation_tables
+from pbodl.training.display import RemainingColumn, console, evaluation_tables
 from pbodl.training.evaluate import evaluate
 from tests.click_log import PLAIN, RICH, click_log
 from tests.contract import fingerprint
@@ -152,3 +153,17 @@ def test_tables(model, monkeypatch):
     assert "the 3 most frequent values" in shown
     assert "[site" in shown
     assert "2014-10-2" in shown
+
+
+def test_the_remaining_time_is_shown_from_the_first_rows_on():
+    shown = Progress(RemainingColumn(), get_time=lambda: clock[0])
+    clock = [0.0]
+    shown.add_task("", total=100)
+    (task,) = shown.tasks
+    column = RemainingColumn()
+    assert column.render(task).plain == "-:--:--"
+    clock[0] = 2.0
+    shown.update(task.id, completed=10)
+    assert column.render(task).plain == "0:00:18 left"
+    shown.update(task.id, completed=100)
+    assert column.render(task).plain == "0:00:02"

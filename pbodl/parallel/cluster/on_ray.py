@@ -42,6 +42,7 @@ from pbodl.parallel.cluster_prior import adapts, take_prior
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import encode
 from pbodl.parallel.shard import Shard
+from pbodl.system.extras import install_line
 from pbodl.system.tensors import Bytes, unpack
 from pbodl.training.run import Run
 
@@ -238,7 +239,7 @@ def _connected(address: str | None) -> Iterator[None]:
     try:
         import ray
     except ImportError as error:
-        raise InputError("the engine 'ray' needs Ray, which is not installed: pip install 'pbodl[cluster]'") from error
+        raise InputError(f"the engine 'ray' needs Ray, which is not installed; run: {install_line('cluster')}") from error
     if ray.is_initialized():
         yield
         return

@@ -23,12 +23,13 @@ from pbodl.errors import InputError
 from pbodl.streaming.sources.event_sink import packed
 from pbodl.streaming.sources.event_source import Away, Lost, Pack, StreamPosition
 from pbodl.system.addresses import is_secret, refuse_secrets, secret_from, without_secrets
+from pbodl.system.extras import install_line
 
 try:
     import confluent_kafka
     from confluent_kafka import KafkaError, KafkaException, TopicPartition
 except ImportError as error:
-    raise InputError("reading Kafka topics needs its client: pip install 'pbodl[kafka]'") from error
+    raise InputError(f"reading Kafka topics needs its client; run: {install_line('kafka')}") from error
 
 MESSAGES = 2000  # in a pack, at most
 ANSWER = 2.0  # seconds to wait for a broker's answer

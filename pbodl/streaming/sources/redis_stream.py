@@ -21,6 +21,7 @@ from pbodl.streaming.sources.event_sink import packed
 from pbodl.streaming.sources.event_source import Away, Pack, StreamPosition
 from pbodl.streaming.sources.redis_gaps import NO_STREAM, About, about, continued, entry_id, lost_to_group, written
 from pbodl.system.addresses import refuse_secrets, secret_from, without_secrets
+from pbodl.system.extras import install_line
 
 try:
     import redis
@@ -28,7 +29,7 @@ try:
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 except ImportError as error:
-    raise InputError("reading Redis streams needs its client: pip install 'pbodl[redis]'") from error
+    raise InputError(f"reading Redis streams needs its client; run: {install_line('redis')}") from error
 
 T = TypeVar("T")
 DATA = b"data"
