@@ -7,6 +7,10 @@ the likelihood:  1/v = 1/v₀ + λ,  m/v = δ/v₀ + η.
 The prior variance under which the weights are likeliest satisfies v₀ = Σ w²/Σ γ (MacKay 1992). Unlike the mean of m² + v, to which
 it is equal there, this does not drift where most rows were seen a few times and have learned almost nothing.
 
+Forgetting by variance alone (PBODL eq. 28) takes λ away and leaves m as it is. What is left then tells of more weight than of
+evidence, the estimate grows, and the next one with it. So with such forgetting only rows with γ of at least DETERMINED count: the
+stream tells them as much as it makes them forget.
+
 Exchanging v₀ for v₁ leaves λ and η as they are, so it is exact for Gaussian weights:
     1/v' = 1/v + 1/v₁ - 1/v₀       m'/v' = m/v + δ (1/v₁ - 1/v₀)
 Decay (PBODL eq. 28) removes a share of λ, so decay and exchange can come in either order.
@@ -19,6 +23,8 @@ from pbodl._jit import inlined, jit, kernel
 from pbodl.kernels.guards import LEAST_SHARE, in_bounds
 from pbodl.kernels.layers.embedding import draw_of, stirred_dimensions
 from pbodl.kernels.normal import ZERO
+
+DETERMINED = 0.8
 
 
 @inlined
@@ -44,13 +50,14 @@ def draws_of(key, stirred, scale, draws):
 
 
 @kernel
-def add_evidence(m, v, draws, precision, squares, determined):
-    """Add w² and γ of a row's weights. MODIFIES: squares, determined."""
+def add_evidence(m, v, draws, precision, least, squares, determined):
+    """Add w² and γ of those of a row's weights whose γ is at least `least`. MODIFIES: squares, determined."""
     for d in range(len(draws)):
         share = v[d] * precision[d]
-        w = m[d] - draws[d] * share
-        squares[d] += w * w
-        determined[d] += 1.0 - share
+        w, known = m[d] - draws[d] * share, 1.0 - share
+        counts = known >= least
+        squares[d] += w * w if counts else 0.0
+        determined[d] += known if counts else 0.0
 
 
 @kernel
@@ -61,18 +68,22 @@ def exchange_row(m, v, draws, change, least):
 
 
 @jit
-def field_evidence(rows, keys, fields, prior, squares, determined):
+def field_evidence(rows, keys, fields, prior, forgetting, squares, determined):
     """Sums of w² and of γ over each field's rows, one for every column, the linear weight's last. MODIFIES: squares, determined."""
+    by_variance = forgetting.half_life > 0.0 and not forgetting.also_mean
+    least = DETERMINED if by_variance else -np.inf
     width = rows.mean.shape[1]
     stirred, draws = stirred_dimensions(prior.seed, width), np.empty(width, np.float32)
     precision, linear_precision = 1.0 / prior.variance.astype(np.float64), 1.0 / prior.linear_variance.astype(np.float64)
     for r in range(len(keys)):
         field = fields[r]
         draws_of(keys[r], stirred, prior.initial_scale, draws)
-        add_evidence(rows.mean[r], rows.variance[r], draws, precision[field], squares[field], determined[field])
+        add_evidence(rows.mean[r], rows.variance[r], draws, precision[field], least, squares[field], determined[field])
         if len(rows.linear_mean) > 0:
-            squares[field, width] += np.float64(rows.linear_mean[r, 0]) ** 2
-            determined[field, width] += 1.0 - rows.linear_variance[r, 0] * linear_precision[field]
+            known = 1.0 - rows.linear_variance[r, 0] * linear_precision[field]
+            if known >= least:
+                squares[field, width] += np.float64(rows.linear_mean[r, 0]) ** 2
+                determined[field, width] += known
 
 
 @jit

@@ -72,7 +72,8 @@ def evidence(model: "DeepProbit") -> NDArray[np.float64]:
 
     def gather(start: int, stop: int) -> None:
         found = parts[start] = np.zeros((2, fields, width + 1))
-        field_evidence(_some(rows, start, stop), table.keys[start:stop], table.field[start:stop], prior, found[0], found[1])
+        some, keys, of_rows = _some(rows, start, stop), table.keys[start:stop], table.field[start:stop]
+        field_evidence(some, keys, of_rows, prior, model.forgetting, found[0], found[1])
 
     with wrapping():
         table.spread(gather, table.size)

@@ -50,6 +50,7 @@ class Model(ABC):
     kind: ClassVar[str]
     Spec: ClassVar[type[msgspec.Struct]]
     kinds: ClassVar[dict[str, type["Model"]]] = {}
+    doubt: ClassVar[float] = 1.0  # the variance that it reports, over that of its weights
     reporter: ClassVar[Callable[["Model"], Any]]  # makes the report; `pbodl` sets it, since reports stand above models
     link: ClassVar[str] = "probit"  # how the latent score becomes a CTR; or "logit"
     _supervised = True  # River asks

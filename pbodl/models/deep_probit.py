@@ -229,12 +229,13 @@ class DeepProbit(Model):
             if self.spec.adapt_prior and self.rows_learned + stop == next_moment(self.rows_learned + start):
                 adapt(self)
             start = stop
-        return self._ctr(mean, variance)
+        return self._ctr(mean, variance * self.doubt)
 
     def _predict(self, batch: Batch) -> Prediction:
         mean, variance = np.empty(len(batch)), np.empty(len(batch))
         with wrapping():
             predict_batch(NetworkWeights(self.rows(), self.dense), self.network, self._found(batch), self.clock, mean, variance)
+        variance *= self.doubt
         return Prediction(self._ctr(mean, variance), mean, variance)
 
     def _draw(self, batch: Batch, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:

@@ -3,7 +3,8 @@
 A model draws z for all rows of a batch under the same weights (`Model._draw`); everything else is here. A draw becomes the CTR
 Φ(z). `spread` scales the deviation of z from its mean m. With a spread below 1, the variance that is left out stays in the CTR,
     Φ((m + spread (z - m))/√(1 + (1 - spread²) v))
-so that the average of the draws is the predicted CTR whatever the spread is, and at 0 every draw is that CTR.
+so that the average of the draws is the predicted CTR whatever the spread is, and at 0 every draw is that CTR. A model whose
+reported variance is `doubt` times that of its weights has the deviations of its draws multiplied by √doubt.
 """
 
 from collections.abc import Iterable
@@ -32,11 +33,16 @@ def draw_seeds(seed: int, draws: int) -> NDArray[np.uint64]:
 
 
 def spread_out(
-    mean: NDArray[np.float64], variance: NDArray[np.float64], z: NDArray[np.float64], spread: float, ctr: NDArray[np.float64]
+    mean: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    z: NDArray[np.float64],
+    spread: float,
+    doubt: float,
+    ctr: NDArray[np.float64],
 ) -> None:
     """The CTRs of a draw, not yet recalibrated. MODIFIES: ctr, which may be z."""
-    left = max(1.0 - spread**2, 0.0) * variance
-    click_probability(z if spread == 1.0 else mean + spread * (z - mean), left, ctr)
+    left, factor = max(1.0 - spread**2, 0.0) * variance, spread * doubt**0.5
+    click_probability(z if factor == 1.0 else mean + factor * (z - mean), left, ctr)
 
 
 def sampled_ctr(model: "Model", batches: Iterable[Batch], draws: int, seed: int, spread: float) -> NDArray[np.float64]:
@@ -48,6 +54,6 @@ def sampled_ctr(model: "Model", batches: Iterable[Batch], draws: int, seed: int,
     for batch in batches:
         z, (_, mean, variance) = model._draw(batch, seeds), model._predict(batch)
         for line in z:
-            spread_out(mean, variance, line, spread, line)
+            spread_out(mean, variance, line, spread, model.doubt, line)
         parts.append(z)
     return recalibrate(np.concatenate(parts, axis=1), model.negative_rate)

@@ -11,6 +11,7 @@ import numpy as np
 from pbodl.data.schema import Schema
 from pbodl.kernels.arguments import Dense, Shape
 from pbodl.kernels.layers import interaction
+from pbodl.kernels.layers.pairs import DOUBT
 from pbodl.models.deep_probit import DeepProbit, empty_dense
 from pbodl.models.spec import PairSpec, Prior, TableSpec
 
@@ -19,8 +20,9 @@ class PairFM(DeepProbit):
     """Bayesian factorisation machine with a learned weight for every pair of fields.
 
     The model to start with: it is the most accurate one after a single pass over logs that nobody tuned it for, it is fast, and its
-    variance counts what reaches the prediction in several ways with its covariance. A feature has a linear weight and one vector
-    for each group of fields; fields meet in pairs, and the stream decides how much each pair counts.
+    variance is honest: what reaches the prediction in several ways counts with its covariance, and the variance covers what a model
+    of this form cannot know of itself. A feature has a linear weight and one vector for each group of fields; fields meet in pairs,
+    and the stream decides how much each pair counts.
 
     Parameters
     ----------
@@ -46,6 +48,7 @@ class PairFM(DeepProbit):
     kind: ClassVar[str] = "pair-fm"
     Spec: ClassVar[type[TableSpec]] = PairSpec
     op: ClassVar[int] = interaction.PAIRS
+    doubt: ClassVar[float] = float(DOUBT)
     spec: PairSpec
 
     def __init__(

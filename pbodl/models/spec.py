@@ -38,15 +38,15 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                starts smaller (`embedding_variance`)
     linear     variance of each linear weight
     dense      variance of each weight of the dense layers, or of the pairs' weights; None is 0.05, or 0.1 for pairs
-    bias       variance of the bias of the output; None is 1 for `PairFM`, and for the others what `dense` makes of it. Wide, it
-               learns the level of the clicks, and the features learn the rest: 1 does well for all models where clicks are rare
+    bias       variance of the bias of the output. Wide, it learns the level of the clicks, and the features learn the rest; None
+               treats it as one more weight of the last layer, as the paper does
     fields     other variances for single fields, by the field's name
     """
 
     embedding: float | None = None
     linear: float = 0.03
     dense: float | None = None
-    bias: float | None = None
+    bias: float | None = 1.0
     fields: dict[str, FieldPrior] = {}
 
     def __post_init__(self) -> None:
@@ -67,11 +67,11 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return getattr(self, part) if own is None else own
 
     def settled(self, op: int, n_fields: int) -> "Prior":
-        """The same prior with a number for the embeddings, for the dense weights, and for the bias of pairs."""
+        """The same prior with a number for the embeddings, and for the dense weights."""
         pairs = op == interaction.PAIRS
         embedding = embedding_variance(op, n_fields) if self.embedding is None else self.embedding
         dense = (0.1 if pairs else 0.05) if self.dense is None else self.dense
-        bias = 1.0 if pairs and self.bias is None else self.bias
+        bias = dense if pairs and self.bias is None else self.bias
         return msgspec.structs.replace(self, embedding=embedding, dense=dense, bias=bias)
 
 
@@ -90,7 +90,7 @@ def embedding_variance(op: int, n_fields: int) -> float:
     return 0.05 if op == interaction.CONCAT else (0.58 / pairs) ** 0.5
 
 
-PAPER_PRIOR = Prior(embedding=0.01, linear=0.01, dense=0.01)
+PAPER_PRIOR = Prior(embedding=0.01, linear=0.01, dense=0.01, bias=None)
 
 
 class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

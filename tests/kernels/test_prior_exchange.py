@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pbodl.kernels.adf import decay
-from pbodl.kernels.arguments import RowPrior, Rows
+from pbodl.kernels.arguments import Forgetting, RowPrior, Rows
 from pbodl.kernels.guards import LEAST_SHARE
 from pbodl.kernels.layers.embedding import standard_draw
 from pbodl.kernels.prior_exchange import exchange_priors, exchanged, field_evidence
@@ -22,6 +22,7 @@ def prior_of(embedding: list[list[float]], linear: list[float]) -> RowPrior:
     return RowPrior(np.array(embedding, F32), np.array(linear, F32), SPREAD, SEED)
 
 
+KEEPS_ALL, BY_VARIANCE, ALSO_MEANS = (Forgetting(np.float64(n), np.bool_(also)) for n, also in ((0, False), (5, False), (5, True)))
 OLD = prior_of([[0.5, 0.25], [0.125, 1.0]], [0.75, 0.5])
 NEW = prior_of([[2.0, 0.0625], [0.125, 0.5]], [0.03125, 4.0])
 
@@ -67,7 +68,7 @@ def test_the_estimate_settles_where_the_evidence_is_largest():
         prior = prior_of([list(variances[:DIM])], [variances[DIM]])
         squares, determined = np.zeros((1, DIM + 1)), np.zeros((1, DIM + 1))
         with np.errstate(over="ignore"):
-            field_evidence(observed.rows(prior), observed.keys, observed.fields, prior, squares, determined)
+            field_evidence(observed.rows(prior), observed.keys, observed.fields, prior, KEEPS_ALL, squares, determined)
         variances = (squares / determined)[0]
     for column, found in enumerate(variances):
         ref = likeliest_variance(observed.seen[:, column], observed.precision[:, column], np.geomspace(0.01, 5.0, 4000))
@@ -81,9 +82,30 @@ def test_rows_that_know_nothing_say_nothing():
     observed.precision[:] = 1e-12
     squares, determined = np.zeros((2, DIM + 1)), np.zeros((2, DIM + 1))
     with np.errstate(over="ignore"):
-        field_evidence(observed.rows(OLD), observed.keys, observed.fields, OLD, squares, determined)
+        field_evidence(observed.rows(OLD), observed.keys, observed.fields, OLD, KEEPS_ALL, squares, determined)
     np.testing.assert_allclose(squares, 0.0, atol=1e-10)  # the draws do not count as something learned
     np.testing.assert_allclose(determined, 0.0, atol=1e-5)
+
+
+@pytest.mark.nojit
+def test_where_variances_alone_decay_the_estimate_does_not_grow_by_itself():
+    # Rare rows have forgotten most of their precision and kept their means; frequent rows know their weight all the time.
+    true, rng, observed = 0.2, np.random.default_rng(2), Observed(400, seed=1, fields=1)
+    observed.precision[:200], observed.precision[200:] = 1.0, 1e3
+    observed.seen[:] = rng.normal(0.0, true**0.5, observed.seen.shape)
+    prior = prior_of([[true] * DIM], [true])
+    found = {}
+    rows = observed.rows(prior)
+    for table in (rows.mean, rows.linear_mean):
+        table[:200] = rng.normal(0.0, true**0.5, table[:200].shape)
+    for name, forgetting in {"all": KEEPS_ALL, "variance": BY_VARIANCE, "means, too": ALSO_MEANS}.items():
+        squares, determined = np.zeros((1, DIM + 1)), np.zeros((1, DIM + 1))
+        with np.errstate(over="ignore"):
+            field_evidence(rows, observed.keys, observed.fields, prior, forgetting, squares, determined)
+        found[name] = squares[0] / determined[0]
+    np.testing.assert_allclose(found["variance"], true, rtol=0.3)
+    assert (found["all"] > 1.5 * true).all()
+    np.testing.assert_array_equal(found["means, too"], found["all"])
 
 
 @pytest.mark.nojit

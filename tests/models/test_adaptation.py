@@ -126,7 +126,8 @@ def test_a_field_that_matters_gets_a_wider_prior_than_noise():
     model = pbodl.FMMLP(PLAIN, dim=2, hidden=())
     model.learn(rows)
     user, ad, _ = in_force(model)[1]
-    assert ad > 4 * model.spec.prior.linear > 4 * user
+    assert ad > 3 * model.spec.prior.linear
+    assert user < model.spec.prior.linear
     assert ad <= np.float32(REACH[1] * model.spec.prior.linear)
 
 

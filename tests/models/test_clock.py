@@ -62,7 +62,7 @@ def test_the_clock_follows_the_spans_and_the_schema() -> None:
 
 def linear_model(schema: Schema = TIMED, **options: Any) -> pbodl.SparseMLP:
     """One weight per ad, and the bias."""
-    prior = pbodl.Prior(embedding=PRIOR, dense=PRIOR)
+    prior = pbodl.Prior(embedding=PRIOR, dense=PRIOR, bias=PRIOR)
     return pbodl.SparseMLP(schema, dim=1, hidden=(), linear=False, initial_spread=0.0, prior=prior, **options)
 
 

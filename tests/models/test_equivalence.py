@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {"dim": 3, "hidden": (5, 4)}
 
 def adpredictor(schema: Schema, prior: float, bias_prior: float) -> pbodl.SparseMLP:
     return pbodl.SparseMLP(
-        schema, dim=1, hidden=(), linear=False, initial_spread=0.0, prior=Prior(embedding=prior, dense=bias_prior)
+        schema, dim=1, hidden=(), linear=False, initial_spread=0.0, prior=Prior(embedding=prior, bias=bias_prior)
     )
 
 
@@ -49,7 +49,7 @@ def test_sum_of_one_dimension_without_hidden_layer_is_adpredictor(prior: float, 
 def test_the_linear_term_alone_is_adpredictor_too() -> None:
     # Embeddings that start at zero with next to no variance stay where they are.
     ref = adpredictor(PLAIN, 0.3, 0.1)
-    prior = Prior(embedding=1e-12, linear=0.3, dense=0.1)
+    prior = Prior(embedding=1e-12, linear=0.3, bias=0.1)
     comp = pbodl.SparseMLP(PLAIN, dim=1, hidden=(), linear=True, initial_spread=0.0, prior=prior)
     np.testing.assert_allclose(comp.learn(LOG), ref.learn(LOG), rtol=1e-5)
     np.testing.assert_allclose(comp.state()["linear.mean"], ref.state()["embedding.mean"], rtol=1e-4, atol=1e-6)
@@ -131,7 +131,7 @@ def test_a_value_given_twice_counts_double() -> None:
 @pytest.mark.parametrize("kind", [pbodl.DeepProbit, pbodl.SparseMLP, pbodl.FMMLP, pbodl.FFMMLP])
 def test_the_papers_model_is_five_settings(kind: type[DeepProbit]) -> None:
     options: dict[str, Any] = {"linear": False, "pairs": "fields", "fm_variance": "paper", "adapt_prior": False}
-    ref = kind(PLAIN, **SMALL, **options, prior=Prior(0.01, 0.01, 0.01))
+    ref = kind(PLAIN, **SMALL, **options, prior=Prior(0.01, 0.01, 0.01, bias=None))
     comp = kind(PLAIN, **SMALL, paper=True)
     assert comp.spec == ref.spec
     np.testing.assert_array_equal(comp.learn(LOG), ref.learn(LOG))

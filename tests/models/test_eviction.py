@@ -30,8 +30,8 @@ def kept(model: pbodl.FMMLP, ads: list[Any]) -> list[Any]:
     return [ad for ad in ads if hash_value("ad", ad) in keys]
 
 
-def ads_model(**options: Any) -> pbodl.FMMLP:
-    return pbodl.FMMLP(ADS, dim=2, hidden=(3,), **options)
+def ads_model(prior: pbodl.Prior | None = None, **options: Any) -> pbodl.FMMLP:
+    return pbodl.FMMLP(ADS, dim=2, hidden=(3,), prior=prior or pbodl.Prior(bias=None), **options)
 
 
 @pytest.mark.parametrize("half_life", [None, "5h"])

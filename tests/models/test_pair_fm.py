@@ -5,6 +5,7 @@ import pytest
 
 import pbodl
 from pbodl.errors import InputError
+from pbodl.kernels.layers.pairs import DOUBT
 from tests.click_log import PLAIN, RICH, click_log
 
 TWO = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])
@@ -36,7 +37,10 @@ def test_without_vectors_it_is_linear_probit_regression():
     ours = pbodl.PairFM(PLAIN, prior=prior, initial_spread=0.0, adapt_prior=False)
     theirs = pbodl.AdPredictor(PLAIN, prior_variance=0.02)
     rows = click_log(400)
-    np.testing.assert_allclose(ours.learn(rows), theirs.learn(rows), rtol=2e-4)
+    ours.learn(rows), theirs.learn(rows)
+    comp, ref = ours.predict(rows), theirs.predict(rows)
+    np.testing.assert_allclose(comp.mean, ref.mean, rtol=2e-4, atol=1e-6)
+    np.testing.assert_allclose(comp.variance, DOUBT * ref.variance, rtol=2e-4)
 
 
 def test_the_level_of_the_clicks_is_learned_by_the_bias():

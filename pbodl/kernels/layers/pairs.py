@@ -10,6 +10,10 @@ covariance. Moments layer by layer would add these ways as if they were independ
     m = z_L at the means                v = v_b + Σ d² v_w + Σ s² v_e
     ∂/∂m_e = s dm      ∂/∂v_e = s² dv   ∂/∂m_w = d dm      ∂/∂v_w = d² dv
 With these derivatives the ordinary ADF step (`adf`) is the update of an extended Kalman filter with a diagonal covariance.
+
+A diagonal covariance does not know that weights were learned from the same rows, and this form of model cannot express all that
+moves clicks. Both make v smaller than the squared error of m: by a factor of 1.2 to 1.5 over worlds of two makes, at 60,000 to
+1,000,000 rows, and for new ads as for old ones. What the model reports is therefore DOUBT v; learning goes on with v.
 """
 
 from typing import NamedTuple
@@ -21,6 +25,7 @@ from pbodl.kernels.adf import adf_update
 from pbodl.kernels.arguments import USUAL
 from pbodl.kernels.normal import ZERO
 
+DOUBT = np.float32(1.3)
 USUAL_OF_GROUPS = 8  # the default dimension where a schema has several groups
 
 

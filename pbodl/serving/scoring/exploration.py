@@ -20,6 +20,7 @@ from pbodl.data.hashing import hash_value, wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.kernels.draws import draw_seed
 from pbodl.kernels.network import click_probability
+from pbodl.models.contract import Model
 from pbodl.models.joint_draws import spread_out
 from pbodl.serving.scoring.predictor import Predictor, Scores
 from pbodl.serving.scoring.request_encoding import Encoded
@@ -53,18 +54,18 @@ def explore(predictor: Predictor, shared: Encoded, own: Encoded, asked: Explorat
     """The scores of a request, and the CTRs that the rule makes of them."""
     if asked.rule == "thompson":
         scores, drawn = predictor.draw_encoded(shared, own, seed_of_draw(asked.key, asked.seed))
-        return scores, thompson(scores, drawn, asked.spread, predictor.version.model.negative_rate)
+        return scores, thompson(scores, drawn, asked.spread, predictor.version.model)
     scores = predictor.score_encoded(shared, own)
     if asked.rule == "none" or not len(scores.ctr):
         return scores, scores.ctr
     return scores, upper_bounds(scores, asked.spread, asked.c, predictor.version.model.negative_rate)
 
 
-def thompson(scores: Scores, drawn: NDArray[np.float64], spread: float, kept: float) -> NDArray[np.float64]:
-    """The CTRs of a draw; `kept` is the model's negative rate."""
+def thompson(scores: Scores, drawn: NDArray[np.float64], spread: float, model: Model) -> NDArray[np.float64]:
+    """The CTRs of a draw."""
     ctr = np.empty(len(drawn))
-    spread_out(scores.mean, scores.variance, drawn, spread, ctr)
-    return recalibrate(ctr, kept)
+    spread_out(scores.mean, scores.variance, drawn, spread, model.doubt, ctr)
+    return recalibrate(ctr, model.negative_rate)
 
 
 def upper_bounds(scores: Scores, spread: float, c: float, kept: float) -> NDArray[np.float64]:

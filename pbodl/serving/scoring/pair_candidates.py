@@ -21,7 +21,7 @@ import numpy as np
 from pbodl._jit import inlined, jit, kernel, prefetch
 from pbodl.kernels.click_moments import click_moments
 from pbodl.kernels.draws import draw_dense, fill_noise
-from pbodl.kernels.layers.pairs import USUAL_OF_GROUPS, make_pair_scratch, pairs_forward
+from pbodl.kernels.layers.pairs import DOUBT, USUAL_OF_GROUPS, make_pair_scratch, pairs_forward
 from pbodl.kernels.normal import ZERO
 from pbodl.serving.scoring.candidate_kernels import AHEAD, Samples, Sums, sum_features, work_out_feature
 from pbodl.serving.scoring.drawn_candidates import DrawScratch, make_draw_scratch
@@ -257,7 +257,7 @@ def score_pair_candidates(packed, shared, operation, now, network, own, own_fiel
         m, v = meet_shared(lanes, own.total[p], products, slope)
         m_own, v_own, more = meet_own(own.total[p], of_own, w.slope, own_fields, indices, m_w, v_w, draw.more_w, own_slope)
         mean[s] = m_shared + m + m_own + own.linear[p, 0]
-        variance[s] = v_shared + v + v_own + own.linear[p, 1]
+        variance[s] = DOUBT * (v_shared + v + v_own + own.linear[p, 1])
         if len(draw.z) > 0:
             x, prior, forgetting = own.total[p], network.prior, network.forgetting
             if len(draw.linear) > 0:

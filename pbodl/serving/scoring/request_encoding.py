@@ -74,7 +74,7 @@ class Encoder:
             self.shared_names.add(schema.time)
         # A schema has at least one field: if no field is shared, there is no schema. Only derived fields need the time.
         about_time = {} if self._derived else {"time": None, "time_format": None, "time_unit": None}
-        self._shared_schema = msgspec.structs.replace(schema, fields=shared, weight=None, **about_time) if shared else None
+        self._shared_schema = msgspec.structs.replace(schema, fields=tuple(shared), weight=None, **about_time) if shared else None
 
     def encode_shared(self, values: Mapping[str, Any]) -> Encoded:
         """The features that all candidates share, as one sample; fields that are not given are missing."""

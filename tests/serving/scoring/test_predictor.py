@@ -98,7 +98,7 @@ def test_scores_are_those_of_the_expanded_rows(kind, options):
 def test_priors_that_followed_the_stream(kind, monkeypatch):
     """Unseen features and forgotten ones are at the prior of their field, and for FFM of their group, as it is now."""
     monkeypatch.setattr(adaptation, "FIRST", 128)
-    model = trained(kind, half_life="1d")
+    model = trained(kind, half_life="1d", decay_mean=True)
     assert len(np.unique(model.row_prior.variance)) > 1
     given = [*candidates(9), *ODD]
     assert_as_predicted(Predictor.of(model).score(USER, CONTEXT, given), model, expanded(USER, CONTEXT, given))
