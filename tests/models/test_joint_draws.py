@@ -111,7 +111,7 @@ def test_draws_of_pairs_have_the_covariance_of_the_linearised_model():
                 ends.append(with_weights(model, {name: deviation}).predict(ASKED).mean)
             slopes.append((ends[0] - ends[1]) / (2 * step))
             variances.append(state[f"{name}.variance"][index])
-    covariance = np.transpose(slopes) @ np.diag(variances) @ np.array(slopes)
+    covariance = model.doubt * np.transpose(slopes) @ np.diag(variances) @ np.array(slopes)
     ours = latents(model.sample(ASKED, 20_000))
     np.testing.assert_allclose(ours.mean(axis=0), predicted.mean, atol=5 * np.sqrt(predicted.variance.max() / 20_000))
     np.testing.assert_allclose(np.diag(covariance), predicted.variance, rtol=1e-3)
