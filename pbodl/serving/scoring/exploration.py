@@ -20,7 +20,6 @@ from pbodl.data.hashing import hash_value, wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.kernels.draws import draw_seed
 from pbodl.kernels.network import click_probability
-from pbodl.models.contract import Model
 from pbodl.models.joint_draws import spread_out
 from pbodl.serving.scoring.predictor import Predictor, Scores
 from pbodl.serving.scoring.request_encoding import Encoded
@@ -52,20 +51,21 @@ class Exploration(NamedTuple):
 
 def explore(predictor: Predictor, shared: Encoded, own: Encoded, asked: Exploration) -> tuple[Scores, NDArray[np.float64]]:
     """The scores of a request, and the CTRs that the rule makes of them."""
+    model = predictor.version.model
     if asked.rule == "thompson":
         scores, drawn = predictor.draw_encoded(shared, own, seed_of_draw(asked.key, asked.seed))
-        return scores, thompson(scores, drawn, asked.spread, predictor.version.model)
+        return scores, thompson(scores, drawn, asked.spread, model.negative_rate, model.doubt)
     scores = predictor.score_encoded(shared, own)
     if asked.rule == "none" or not len(scores.ctr):
         return scores, scores.ctr
-    return scores, upper_bounds(scores, asked.spread, asked.c, predictor.version.model.negative_rate)
+    return scores, upper_bounds(scores, asked.spread, asked.c, model.negative_rate)
 
 
-def thompson(scores: Scores, drawn: NDArray[np.float64], spread: float, model: Model) -> NDArray[np.float64]:
-    """The CTRs of a draw."""
+def thompson(scores: Scores, drawn: NDArray[np.float64], spread: float, kept: float, doubt: float = 1.0) -> NDArray[np.float64]:
+    """The CTRs of a draw; `kept` is the model's negative rate, `doubt` what its variance is beyond that of its weights."""
     ctr = np.empty(len(drawn))
-    spread_out(scores.mean, scores.variance, drawn, spread, model.doubt, ctr)
-    return recalibrate(ctr, model.negative_rate)
+    spread_out(scores.mean, scores.variance, drawn, spread, doubt, ctr)
+    return recalibrate(ctr, kept)
 
 
 def upper_bounds(scores: Scores, spread: float, c: float, kept: float) -> NDArray[np.float64]:
