@@ -266,3 +266,13 @@ def test_data_synth_and_inspect(pbodl):
     guessed = pbodl("train", "world.csv", "--out", "other", *small)
     assert guessed.code == 0
     assert "the schema is guessed from world.csv" in guessed.err
+
+
+def test_an_experiment_on_uncertainty_makes_a_world_or_takes_a_log(pbodl):
+    world = pbodl("experiment", "uncertainty", "--world", "3", "--rows", "20000", "--out", "a", "--json")
+    assert world.code == 0 and world.last["rows"] == 20_000 and world.last["truth"] == "p_true"
+    log = pbodl("experiment", "uncertainty", "a/world-3-20000.parquet", "--preset", "synthetic", "--out", "b", "--json")
+    assert log.last["figures"] == world.last["figures"]
+    for arguments in ([], ["log.parquet", "--world", "3"]):
+        refused = pbodl("experiment", "uncertainty", *arguments, "--out", "c")
+        assert refused.code == 2 and "one of the two" in refused.err

@@ -9,6 +9,7 @@ from pbodl.commands.shared_options import (
     MOST,
     MOST_WORKERS,
     AsJson,
+    Changes,
     ConfigFile,
     OutFolder,
     Paths,
@@ -16,9 +17,10 @@ from pbodl.commands.shared_options import (
     chosen_tables,
     print_json,
 )
+from pbodl.errors import InputError
 from pbodl.system.folder_lock import writing
-from pbodl.training.config import check_config
-from pbodl.training.display import console
+from pbodl.training.config import check_config, with_changes
+from pbodl.training.display import bar, console
 
 app = typer.Typer(no_args_is_help=True, help="Run the paper's experiments.", epilog="Example: pbodl experiment ab --out results/ab")
 
@@ -77,4 +79,41 @@ def ab(
         result = run(out, setting, seeds, workers)
     console.print(Markdown((out / "ab.md").read_text(encoding="utf-8")))
     console.print(f"ab.md, ab.json and report.html are in {out}")
+    print_json(result, as_json)
+
+
+@app.command(epilog="Example: pbodl experiment uncertainty --world 7 --out results/uncertainty")
+def uncertainty(
+    out: OutFolder,
+    data: Annotated[list[str] | None, typer.Argument(help="Files of a log, as for `pbodl train`; or use --world.")] = None,
+    world: Annotated[int | None, typer.Option(min=0, max=MOST, help="Seed of a synthetic world to use instead of a log.")] = None,
+    rows: Annotated[int, typer.Option(min=1, max=MOST, help="Rows of the synthetic world.")] = 300_000,
+    config: ConfigFile = None,
+    preset: Preset = None,
+    changes: Changes = [],  # noqa: B006
+    by: Annotated[
+        str | None, typer.Option(help="Field that tells new rows from known ones (default: the first of the ads).")
+    ] = None,
+    truth: Annotated[
+        str | None, typer.Option(help="Column with the true click probabilities (default: p_true, where the log has it).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check whether the uncertainty is honest. Prints coverage (known truth), the martingale check and calibration (any log)."""
+    from pbodl.experiments.uncertainty.uncertainty_run import uncertainty as run
+    from pbodl.experiments.uncertainty.uncertainty_run import world_log
+
+    if (world is None) == (not data):
+        raise InputError("give a log, or --world SEED for a synthetic one; one of the two")
+    with writing(out, "pbodl experiment uncertainty"), bar() as progress:
+        paths = data or []
+        if world is not None:
+            made = progress.add_task("making the world", total=rows, text="")
+            paths = list(world_log(world, rows, out, lambda n: progress.advance(made, n)))
+            preset = preset if config or preset else "synthetic"
+        settings = check_config(with_changes(chosen_tables(config, preset, paths, out, False), changes))
+        task = progress.add_task("predicting and learning", total=1.0, text="")
+        result = run(settings, paths, out, by=by, truth=truth, progress=lambda share: progress.update(task, completed=share))
+    console.print(Markdown((out / "uncertainty.md").read_text(encoding="utf-8")))
+    console.print(f"uncertainty.md, uncertainty.json and report.html are in {out}")
     print_json(result, as_json)
