@@ -96,7 +96,6 @@ TESTED_IN = {
     "streaming/metrics_board.py": "streaming/test_online_service.py",
     "streaming/plain_events.py": "streaming/test_events.py",
     "streaming/sources/event_source.py": "streaming/sources/test_followed_files.py",
-    "training/display.py": "training/test_evaluate.py",
     "training/inspect/inspection_tables.py": "training/inspect/test_inspection.py",
     "training/presets.py": "test_cli.py",
     "training/report/page.py": "training/report/test_training_report.py",

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from pbodl.commands.shared_options import (
     MOST,
@@ -29,7 +30,7 @@ from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
 from pbodl.parallel.threads.learning_threads import burn_in_of, threads_for
 from pbodl.system.atomic_files import write_file
 from pbodl.training.config import check_config, to_toml, with_changes
-from pbodl.training.display import console, periods_table
+from pbodl.training.display import console, log_notes, periods_table
 from pbodl.training.session import Interrupted
 from pbodl.training.session import train as train_model
 
@@ -89,7 +90,10 @@ def train(
     except Interrupted as stop:
         console.print(f"stopped and saved; continue with the same command and --resume (run folder {out})")
         raise typer.Exit(stop.code) from None
-    console.print(periods_table(f"{settings.kind}, progressive", summary["days"], settings.schema.time is not None))
+    in_time = not settings.training.period(settings.schema).in_rows
+    console.print(periods_table(f"{settings.kind}, progressive", summary, in_time))
+    for note in log_notes(summary, settings.schema.groups):
+        console.print(f"[yellow]note:[/] {escape(note)}")
     console.print(f"{summary['rows']:,} rows in {summary['seconds']:.1f} s; figures, snapshots and report.html are in {out}")
     if "ledger" in summary:
         console.print(ledger_table(summary["ledger"]))

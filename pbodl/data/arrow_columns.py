@@ -115,7 +115,7 @@ def number_features(field: Field, numbers: NDArray[np.float64]) -> tuple[NDArray
     """The keys of numbers (NaN is missing), and their multipliers; None for ones."""
     missing = np.isnan(numbers)
     if field.transform == "buckets":
-        inside = buckets(np.where(missing, 0.0, numbers), field.resolution)
+        inside = buckets(np.where(missing, 0.0, numbers), field.resolution, field.edges)
         keys, values = hash_integers(inside, field_seed(field.name)), None
     else:
         numbers = logarithms(numbers) if field.transform == "log" else numbers

@@ -126,7 +126,7 @@ def _read_number(field: Field, value: Any, number: int, texts: list[bytes], mult
     if math.isnan(quantity):
         texts.append(b"")
     elif field.transform == "buckets":
-        texts.append(b"%d" % bucket(quantity, field.resolution))
+        texts.append(b"%d" % bucket(quantity, field.resolution, field.edges))
     else:
         quantity = logarithm(quantity) if field.transform == "log" else quantity
         multipliers[len(texts)] = check_multiplier(quantity, number, field.name)

@@ -1,11 +1,14 @@
 """Fields of kind `number`: reading quantities, and cutting them into log-spaced buckets.
 
 Bucket of x: sign(x) floor(r log₂(1 + |x|)), r to an octave (four by default), the sign kept. It is computed from the
-number's binary exponent and comparisons, not from a logarithm, whose last bit differs between machines.
+number's binary exponent and comparisons, not from a logarithm, whose last bit differs between machines. A field may have edges of
+its own instead: bucket i holds the numbers from edge i - 1 on, and below edge i.
 """
 
+import bisect
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,20 +38,24 @@ def parse_number(value: Any) -> float:
     return float(value)
 
 
-def bucket(number: float, resolution: int = USUAL) -> int:
+def bucket(number: float, resolution: int = USUAL, edges: Sequence[float] = ()) -> int:
     """The bucket of one finite number.
 
-    >>> [bucket(x) for x in (-3.0, 0.0, 1.0, 3.0, 1000.0)], bucket(1000.0, 1)
-    ([-8, 0, 4, 8, 39], 9)
+    >>> [bucket(x) for x in (-3.0, 0.0, 1.0, 3.0, 1000.0)], bucket(1000.0, 1), bucket(2.5, edges=[1.0, 2.5])
+    ([-8, 0, 4, 8, 39], 9, 2)
     """
+    if edges:
+        return bisect.bisect_right(edges, number)
     fraction, exponent = math.frexp(1.0 + abs(number))
     part = sum(2.0 * fraction >= edge for edge in _edges(resolution))
     size = resolution * (exponent - 1) + part
     return -size if number < 0 else size
 
 
-def buckets(numbers: NDArray[np.float64], resolution: int = USUAL) -> NDArray[np.int64]:
+def buckets(numbers: NDArray[np.float64], resolution: int = USUAL, edges: Sequence[float] = ()) -> NDArray[np.int64]:
     """The bucket of every number; all must be finite."""
+    if edges:
+        return np.searchsorted(np.array(edges), numbers, side="right").astype(np.int64)
     fraction, exponent = np.frexp(1.0 + np.abs(numbers))
     size = resolution * (exponent.astype(np.int64) - 1)
     for edge in _edges(resolution):

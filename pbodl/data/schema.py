@@ -6,6 +6,8 @@ whatever is worked out from it can be kept.
 """
 
 import difflib
+import itertools
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -54,6 +56,7 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     column      the column to read, if it has another name than the field; several fields may read one column
     split       for lists that come as one text: what stands between the values, or "words" for the text's words in lower case
     resolution  for buckets: how many of them there are from a number to its double, 1 (coarse) to 64 (fine)
+    edges       for buckets: numbers in rising order between which the buckets lie, instead of log-spaced ones
     cross       names of two or more other fields: the value is the combination of theirs, not read from a column; with a field of
                 the ad, the group must be "ad"
 
@@ -69,9 +72,11 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     column: str | None = None
     split: str = "|"
     resolution: int = 4
+    edges: Sequence[float] = ()
     cross: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "edges", tuple(self.edges))
         msgspec.structs.force_setattr(self, "cross", tuple(self.cross))
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"a field's name must be a non-empty string, not {self.name!r}")
@@ -119,6 +124,11 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
         if not 1 <= self.resolution <= 64 or (self.resolution != 4 and (self.kind != "number" or self.is_scaled)):
             raise InputError(
                 f"field {self.name!r}: resolution is {self.resolution}; it is a whole number from 1 to 64, for transform='buckets'"
+            )
+        rising = all(low < high for low, high in itertools.pairwise(self.edges)) and all(map(math.isfinite, self.edges))
+        if self.edges and (not rising or self.kind != "number" or self.is_scaled or self.resolution != 4):
+            raise InputError(
+                f"field {self.name!r}: edges must be finite numbers in rising order, for transform='buckets', without a resolution"
             )
 
     def _check_group(self) -> None:

@@ -214,6 +214,8 @@ class Wire:
         known = parts.get(place, self._own)
         name, where = echoed(what.removeprefix(UNKNOWN).removesuffix("`")), place or "the request"
         message = f"{where}: unknown field {name!r}{nearest(name, known)}; allowed here: {', '.join(known) or 'none'}"
+        if known is self._own and not known:
+            message += ", since no field of the model has the group 'ad'; set it in the schema and train again"
         return RequestError(422, "unknown_field", message, f"{place}.{name}" if place else name)
 
 

@@ -82,19 +82,42 @@ def plain_table(title: str, first: str, others: Sequence[str]) -> Table:
     return table
 
 
-def periods_table(title: str, lines: Sequence[Mapping[str, Any]], in_time: bool) -> Table:
-    """The figures of each period, and those on new ads."""
-    table = plain_table(
-        title, "from", ("rows", "CTR", "AUC", "log loss", "NE", "calibration", "new ads", "new: AUC", "new: log loss")
-    )
-    for line in lines:
-        new = line.get("new_ads", {})
-        table.add_row(
-            moment(line["start"], in_time), f"{line['rows']:,}", number(line["ctr"]), number(line["auc"]), number(line["log_loss"]),
-            number(line["ne"]), number(line["calibration"], 3), f"{new.get('rows', 0):,}", number(new.get("auc")),
-            number(new.get("log_loss")),
-        )  # fmt: skip
+def periods_table(title: str, summary: Mapping[str, Any], in_time: bool) -> Table:
+    """The figures of each period, of all together, and, if the log has any, of those rows whose ad was new."""
+    lines = [(moment(line["start"], in_time), line) for line in summary["days"]]
+    if len(lines) > 1:
+        lines.append(("all", summary))
+    has_new = any(line["new_ads"]["rows"] for _, line in lines)
+    names = ("rows", "CTR", "AUC", "log loss", "NE", "calibration", *(("new ads", "new: AUC", "new: log loss") if has_new else ()))
+    table = plain_table(title, "from", names)
+    for name, line in lines:
+        new = line["new_ads"]
+        cells = [f"{line['rows']:,}", number(line["ctr"]), number(line["auc"]), number(line["log_loss"]), number(line["ne"])]
+        cells += [number(line["calibration"], 3)]
+        cells += [f"{new['rows']:,}", number(new["auc"]), number(new["log_loss"])] if has_new else []
+        table.add_row(name, *cells)
     return table
+
+
+def log_notes(summary: Mapping[str, Any], groups: Sequence[str]) -> list[str]:
+    """What a person should know about a log that was learned with fields of these groups."""
+    notes, sources = [], summary["files"]
+    if "ad" not in groups:
+        notes.append("no field has the group 'ad': a server cannot rank, and there are no figures of new ads; set it in the schema")
+    if summary["out_of_order"]:
+        notes.append(
+            f"{summary['out_of_order']:,} of {summary['rows']:,} rows are older than a row before them; sort the log by time: "
+            "what a model learns from later rows flatters its figures"
+        )
+    if summary["bad_rows"]:
+        notes.append(f"{summary['bad_rows']:,} bad rows were left out")
+    twice = [name for name in dict.fromkeys(sources) if sources.count(name) > 1]
+    if twice:
+        notes.append(
+            f"{', '.join(twice[:3])} was learned more than once: a second pass makes the model too certain, "
+            "and its figures flatter it"
+        )
+    return notes
 
 
 def evaluation_tables(figures: Mapping[str, Any]) -> list[Table]:

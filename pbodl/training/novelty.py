@@ -1,7 +1,7 @@
 """How new is an ad? `FirstSeen` remembers when each ad first appeared, so that figures can be split by age.
 
-The first category field of the group "ad" identifies the ad (of the whole schema, if there is no such group). An ad is *new* for a
-day after it first appeared, once the stream itself is older than a day: before that, every ad would be new.
+The first category field of the group "ad" identifies the ad; without one, no ad is ever new. An ad is *new* for a day
+after it first appeared, once the stream itself is older than a day: before that, every ad would be new.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,12 @@ AGES = (HOUR, 6 * HOUR, DAY, 3 * DAY, np.inf)  # upper bounds of the age groups
 AGE_NAMES = ("under 1 h", "1 to 6 h", "6 to 24 h", "1 to 3 days", "over 3 days")
 
 
-def ad_field(schema: Schema) -> int:
-    """The index of the field that identifies ads."""
-    plain = [i for i, field in enumerate(schema.fields) if field.kind == "category" and field.source is not None]
-    ads = [i for i in plain if schema.fields[i].group == "ad"]
-    return (ads or plain or [0])[0]
+def ad_field(schema: Schema) -> int | None:
+    """The index of the field that identifies ads; None if there is none."""
+    ads = [
+        i for i, field in enumerate(schema.fields) if field.group == "ad" and field.kind == "category" and field.source is not None
+    ]
+    return ads[0] if ads else None
 
 
 @jit
@@ -66,7 +67,7 @@ class FirstSeen:
         """Seconds since each sample's ad first appeared; infinite while the stream is less than a day old."""
         # A sample with several features of that field (a list), or none, does not identify its ad: it counts as old.
         ages = np.full(len(batch), np.inf)
-        entries = self._entries(batch)
+        entries = self._entries(batch) if self._field is not None else None
         if entries is None:
             return ages
         if np.isnan(self.start):

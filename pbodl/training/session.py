@@ -110,6 +110,7 @@ def _train(
         summary = run.summary()
         summary |= {**own, "seconds": seconds, "rows_per_second": (run.rows - before) / max(seconds, 1e-9)}
         summary |= {"bad_rows": reader.bad_rows, "out_of_order": reader.out_of_order, "negative_rate": run.model.negative_rate}
+        summary["files"] = [source.name for source in reader.sources]
     write_report(run.folder, config, summary, run.tracker)
     if stopped and stop.number is not None:
         raise Interrupted(stop.number)

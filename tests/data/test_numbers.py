@@ -57,3 +57,15 @@ def test_multipliers_must_fit_in_float32():
     assert multipliers(np.array([1.5, -2.0]), "x").tolist() == [1.5, -2.0]
     with pytest.raises(InputError, match=r"row 1: .* too large"):
         multipliers(np.array([1.5, 1e39]), "x")
+
+
+def test_own_edges_one_by_one_and_together():
+    edges, numbers = [-1.0, 0.5, 2.0], [-5.0, -1.0, 0.0, 0.5, 1.9, 2.0, 1e9]
+    assert buckets(np.array(numbers), edges=edges).tolist() == [bucket(x, edges=edges) for x in numbers] == [0, 1, 1, 2, 2, 3, 3]
+
+
+def test_other_resolutions():
+    numbers = np.random.default_rng(0).normal(0, 1e3, 500)
+    for resolution in (1, 3, 16):
+        ref = np.sign(numbers) * np.floor(resolution * np.log2(1 + np.abs(numbers)))
+        assert buckets(numbers, resolution).tolist() == [bucket(x, resolution) for x in numbers.tolist()] == ref.tolist()

@@ -54,9 +54,9 @@ def test_restored_is_never_stopped():
     [
         (RICH.fields, 2),
         (PLAIN.fields, 1),
-        ([Field("a", kind="number"), Field("b")], 1),
-        ([Field("a", kind="number")], 0),
-        ([Field("tags", group="ad", kind="multi"), Field("b")], 1),
+        ([Field("a", kind="number", group="ad"), Field("b", group="ad")], 1),
+        ([Field("a", kind="number"), Field("b")], None),
+        ([Field("tags", group="ad", kind="multi"), Field("b")], None),
     ],
 )
 def test_which_field_tells_ads_apart(fields, place):

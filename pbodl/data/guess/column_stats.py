@@ -45,6 +45,15 @@ class ColumnStats:
         self._gather()
         return len(self._keys)
 
+    def quantiles(self, parts: int) -> tuple[float, ...]:
+        """Numbers that cut those of the first block into so many parts of about the same size; fewer where numbers repeat."""
+        numbers = pc.cast(self.sample, pa.float64()).to_numpy()
+        order = np.argsort(numbers)
+        passed = np.cumsum(self.counts[order])
+        places = np.searchsorted(passed, passed[-1] * np.arange(1, parts) / parts, side="right")
+        cuts = sorted({float(f"{cut:.4g}") for cut in numbers[order][places].tolist()})
+        return tuple(cut for cut in cuts if cut > self.low)
+
     @property
     def elements(self) -> int:
         """Different elements of texts, where | stands between them."""

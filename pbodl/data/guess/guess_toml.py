@@ -1,6 +1,7 @@
 """A guessed schema as the `[schema]` part of a configuration file, ready to edit."""
 
 import datetime
+import re
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ def guess_toml(guess: Guess) -> str:
     comments = {column.name: f"  # {column.distinct:,} values{_missing(column)}" for column in guess.columns}
     for field in guess.fields:
         text = tomli_w.dumps({"name": field.name, "group": field.group, **msgspec.to_builtins(field)})
+        text = re.sub(r"\n +|,\n(?=\])", " ", text).replace("[ ", "[").replace(" ]", "]")  # lists of numbers on one line
         lines += ["[[schema.fields]]", text.replace("\n", comments.get(field.name, "") + "\n", 1)]
     return "\n".join(lines)
 

@@ -10,6 +10,7 @@ import io
 import math
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -84,8 +85,8 @@ class NameStore:
                 self._enter(index, hash_array(distinct, field_seed(field.name)), distinct)
             elif field.transform == "buckets":
                 numbers = parse_numbers(_joined(table.column(field.source)), field.name)
-                found = np.unique(buckets(numbers[~np.isnan(numbers)], field.resolution))
-                names = [bucket_name(int(b), field.resolution) for b in found]
+                found = np.unique(buckets(numbers[~np.isnan(numbers)], field.resolution, field.edges))
+                names = [bucket_name(int(b), field.resolution, field.edges) for b in found]
                 self._enter(index, hash_integers(found, field_seed(field.name)), names)
 
     def _times(self, table: pa.Table) -> NDArray[np.float64]:
@@ -241,18 +242,27 @@ def feature_key(field: Field, text: str) -> int:
         return hash_value(field.name, SCALE_TEXT)
     if field.kind == "number":
         try:
-            return hash_value(field.name, bucket(parse_number(text), field.resolution))
+            return hash_value(field.name, bucket(parse_number(text), field.resolution, field.edges))
         except (ValueError, OverflowError) as error:
             raise InputError(f"{field.name} is a number field, and {text!r} is not a number") from error
     return hash_value(field.name, text)
 
 
-def bucket_name(index: int, resolution: int = USUAL) -> str:
+def bucket_name(index: int, resolution: int = USUAL, edges: Sequence[float] = ()) -> str:
     """The range of numbers in a bucket.
 
     >>> bucket_name(0), bucket_name(8), bucket_name(-8)
     ('-0.189 to 0.189', '3 to 3.76', '-3.76 to -3')
     """
+    if edges:
+        ends = [f"{edge:.4g}" for edge in edges]
+        return (
+            f"below {ends[0]}"
+            if index == 0
+            else f"{ends[-1]} or more"
+            if index == len(edges)
+            else f"{ends[index - 1]} to {ends[index]}"
+        )
     low, high = (math.exp2(edge / resolution) - 1.0 for edge in (abs(index), abs(index) + 1))
     if index == 0:
         low = -high

@@ -12,6 +12,7 @@ from pbodl.training.report.page import charts, page, section, table, tiles, writ
 from pbodl.training.tracker import POINTS, Tracker
 
 COLUMNS = ("from", "rows", "CTR", "AUC", "log loss", "NE", "calibration", "new ads: rows", "new ads: AUC", "new ads: log loss")
+NEW = 3  # columns about new ads
 
 
 def write_report(folder: Path, config: Config, summary: Mapping[str, Any], tracker: Tracker) -> Path:
@@ -31,7 +32,7 @@ def write_report(folder: Path, config: Config, summary: Mapping[str, Any], track
         "Rows are grouped by their prediction. On the diagonal, the predictions are right.",
     )
     body += section("Trust", charts(calibration, by_age))
-    body += section("Figures by period", table(COLUMNS, [_cells(line, in_time) for line in summary["days"]]))
+    body += section("Figures by period", _periods(summary, in_time))
     body += section("Counters", table(("what", "count"), [(name.replace("_", " "), f"{n:,}") for name, n in _counters(summary)]))
     toml = f"<details><summary>config.toml</summary><pre>{escape(to_toml(config))}</pre></details>"
     body += section("Configuration", f'<div class="card">{toml}</div>')
@@ -84,9 +85,18 @@ def _thousands(count: float) -> str:
     return f"{count:.4g}"
 
 
-def _cells(line: Mapping[str, Any], in_time: bool) -> list[str]:
+def _periods(summary: Mapping[str, Any], in_time: bool) -> str:
+    """The figures of each period, and of all; those of new ads only if there are any."""
+    lines = [_cells(moment(line["start"], in_time), line) for line in summary["days"]]
+    lines += [_cells("all", summary)] if len(lines) > 1 else []
+    has_new = any(line["new_ads"]["rows"] for line in [*summary["days"], summary])
+    width = len(COLUMNS) if has_new else len(COLUMNS) - NEW
+    return table(COLUMNS[:width], [line[:width] for line in lines])
+
+
+def _cells(name: str, line: Mapping[str, Any]) -> list[str]:
     new = line["new_ads"]
-    cells = [moment(line["start"], in_time), f"{line['rows']:,}", number(line["ctr"]), number(line["auc"])]
+    cells = [name, f"{line['rows']:,}", number(line["ctr"]), number(line["auc"])]
     cells += [number(line["log_loss"]), number(line["ne"]), number(line["calibration"], 3)]
     return [*cells, f"{new['rows']:,}", number(new["auc"]), number(new["log_loss"])]
 

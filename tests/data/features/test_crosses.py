@@ -30,6 +30,7 @@ FIELDS = [
     Field("age code", group="user", column="user.age"),
     Field("ad", group="ad"),
     Field("price", group="ad", kind="number"),
+    Field("price level", group="ad", kind="number", column="price", edges=[1.0, 5.0, 12.5]),
     Field("price slope", group="ad", kind="number", column="price", transform="log"),
     Field("title", group="ad", kind="multi", split="words"),
     Field("tags", group="ad", kind="multi"),
@@ -39,7 +40,7 @@ FIELDS = [
     Field("age x ad x weekday", group="ad", cross=["age coarse", "ad", "weekday"]),
 ]
 SCHEMA = Schema(label="click", time="time", fields=FIELDS)
-PLAIN = Schema(label="click", time="time", fields=[*FIELDS[:3], Field("ad", group="ad"), *FIELDS[11:13]])
+PLAIN = Schema(label="click", time="time", fields=[*FIELDS[:3], Field("ad", group="ad"), *FIELDS[12:14]])
 TITLES = ["Red shoes, SIZE 42", "", "ÉCLAIR!", None, "blue Shoes blue"]
 ROWS = [
     {
@@ -85,6 +86,8 @@ def test_what_is_derived(ref):
         assert found[weekday] == hash_value("weekday", pd.Timestamp(row["time"], unit="s").day_of_week)
         assert found[coarse] == hash_value("age coarse", 4)  # 18 to 26 are all between 2⁴ - 1 and 2⁵ - 1
         assert found[age] == hash_value("age code", row["user"]["age"])
+    level = SCHEMA.field_index("price level")
+    assert [key for field, key, _ in ref[10] if field == level] == [hash_value("price level", 2)]  # 5.0 is in the bucket from 5 on
     slope = SCHEMA.field_index("price slope")
     assert [value for field, _, value in ref[3] if field == slope] == [np.float32(np.log1p(1.5))]
     assert len([field for field, _, _ in ref[0] if field == SCHEMA.field_index("title")]) == 4
@@ -105,6 +108,7 @@ def test_tables_and_files(ref, tmp_path):
     assert {key for one in ref for _, key, _ in one} <= {int(key) for key in names._index.keys}
     assert "site x ad=s1 × 1" in names.names()
     assert "title=shoes" in names.names()
+    assert {"price level=below 1", "price level=5 to 12.5", "price level=12.5 or more"} <= set(names.names())
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, PLAIN])
@@ -157,6 +161,8 @@ def test_schemas_that_are_refused(fields, words):
         ({"resolution": 8}, "resolution is 8; it is a whole number from 1 to 64, for transform='buckets'"),
         ({"kind": "number", "resolution": 0}, "resolution is 0"),
         ({"split": ","}, "split is ','"),
+        ({"kind": "number", "edges": [2, 1]}, "edges must be finite numbers in rising order"),
+        ({"edges": [1, 2]}, "edges must be finite numbers in rising order, for transform='buckets'"),
         ({"derive": "day_of_month"}, "unknown derive 'day_of_month' .*allowed: 'hour_of_day', 'day_of_week'"),
     ],
 )
