@@ -83,8 +83,13 @@ def needed_columns(file: LogFile, schema: Schema, labelled: bool, others: Sequen
 
 
 def _missing(file: LogFile, what: str, name: str) -> InputError:
+    hint = (
+        ". The first line looks like values, not names: name the columns with --columns, or `columns` in [schema]"
+        if getattr(file, "like_data", False)
+        else ""
+    )
     return InputError(
-        f"{file.source.name} has no column {what}{nearest(name, file.columns)}; its columns are: {', '.join(file.columns)}"
+        f"{file.source.name} has no column {what}{nearest(name, file.columns)}; its columns are: {', '.join(file.columns)}{hint}"
     )
 
 

@@ -106,6 +106,13 @@ def test_refusals(tmp_path):
         Schema(label="click", columns=["a", "a"], fields=[Field("a")])
 
 
+def test_a_forgotten_list_of_columns(tmp_path):
+    with pytest.raises(
+        InputError, match=r"no column 'ad'.* The first line looks like values, not names: name the columns with --col"
+    ):
+        batch(written(tmp_path / "a.csv", ROWS), SCHEMA)
+
+
 def test_numbers_and_gaps_are_no_names():
     assert looks_like_data(["click", "3.5"])
     assert looks_like_data(["click", "", ""])

@@ -1,0 +1,88 @@
+"""Logs as people have them, through the commands: look, train, evaluate, predict, and a model that ranks."""
+
+import csv
+import json
+import random
+import sys
+
+import numpy as np
+import pytest
+
+from pbodl.cli import main
+from pbodl.models.snapshot import load
+from pbodl.serving.scoring.predictor import Predictor
+
+NAMES = ["clicked", "user", "thing", "visits", "words", "when"]
+
+
+def rows(n=600):
+    rng = random.Random(3)
+    for i in range(n):
+        thing = rng.randrange(20)
+        words = "|".join(rng.sample(["cars", "music", "games"], 2))
+        click = "yes" if rng.random() < 0.05 + 0.4 * (thing % 2) else "no"
+        yield [click, f"u{rng.randrange(40)}", f"t{thing}", int(rng.paretovariate(0.7)), words, 1_735_689_600 + 300 * i]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open("log.tsv", "w", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows(rows())
+    return tmp_path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", ["pbodl", *arguments])
+        main()
+    out, err = capsys.readouterr()
+    return int(end.value.code or 0), out, err
+
+
+def ranking(run_folder="run"):
+    """The best of two candidates, and the model."""
+    model = load(run_folder)
+    predictor = Predictor.of(model)
+    names = predictor.encoder.own_columns
+    thing = next(name for name in names if name in ("thing", "c3"))
+    return np.argmax(predictor.score({}, {}, [{thing: "t2"}, {thing: "t3"}]).ctr), model
+
+
+def test_a_file_without_names_from_guess_to_ranking(folder, capsys):
+    code, out, err = run(capsys, "data", "inspect", "log.tsv")
+    assert (code, "the columns are called c1 to c6" in " ".join(err.split())) == (0, True)
+    # People know which column is the ad.
+    (folder / "config.toml").write_text(out.replace('group = "ad"', 'group = "user"').replace(
+        'name = "c3"  # 20 values\ngroup = "context"', 'name = "c3"\ngroup = "ad"'))  # fmt: skip
+    assert run(capsys, "train", "log.tsv", "--config", "config.toml", "--out", "run")[0] == 0
+    best, model = ranking()
+    assert best == 1
+    kinds = {field.name: field.kind for field in model.schema.fields}
+    assert kinds == {"hour_of_day": "category", "c2": "category", "c3": "category", "c4": "number", "c5": "multi"}
+    assert run(capsys, "evaluate", "run", "log.tsv", "--by", "c3")[0] == 0
+    assert run(capsys, "predict", "run", "log.tsv", "--out", "ctr.csv")[0] == 0
+
+
+def test_names_on_the_command_line(folder, capsys):
+    columns = ("--columns", ",".join(NAMES))
+    code, out, err = run(capsys, "train", "log.tsv", "--out", "run", *columns, "--delimiter", "tab", "--json")
+    assert code == 0, err
+    assert json.loads(out.splitlines()[-1])["rows"] == 600
+    _, model = ranking()
+    assert (model.schema.label, model.schema.time, model.schema.columns) == ("clicked", "when", tuple(NAMES))
+    assert "ad" in model.schema.groups
+    # Another file, with names and commas, and in another order.
+    with open("later.csv", "w", newline="") as file:
+        csv.writer(file).writerows([NAMES[::-1], *(row[::-1] for row in rows(50))])
+    code, out, err = run(capsys, "evaluate", "run", "later.csv", "--json", "--delimiter", ",")
+    assert (code, json.loads(out.splitlines()[-1])["rows"]) == (0, 50), err
+
+
+def test_refusals(folder, capsys):
+    code, _, err = run(capsys, "train", "log.tsv", "--out", "run", "--columns", "a,b,c,d")
+    assert (code, "has 6 values, but 4 columns are named" in " ".join(err.split())) == (2, True)
+    code, _, err = run(capsys, "data", "inspect", "log.tsv", "--delimiter", "xyz")
+    assert (code, "the delimiter is 'xyz'" in err) == (2, True)
+    assert not (folder / "run").exists()
