@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import pbodl
 from benchmarks.shop_world import SCHEMA, shop_log
-from benchmarks.split import log_loss
 from pbodl.data.convert import Batch, concat, from_data
 from pbodl.data.log.log_reader import LogReader
 from pbodl.data.synthetic import World
 from pbodl.training.config import read_config
+from pbodl.training.paired import difference, resampled
 
 MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "PairFM": (pbodl.PairFM, {}),
@@ -31,29 +30,6 @@ MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "AdPredictor": (pbodl.AdPredictor, {}),
 }
 PART = 65_536
-DRAWS, BLOCKS = 1000, 500
-
-
-def auc(predicted: NDArray, clicks: NDArray) -> float:
-    """The area under the ROC curve, ties counted half."""
-    values, inverse = np.unique(predicted, return_inverse=True)
-    clicked = np.bincount(inverse, clicks, len(values))
-    other = np.bincount(inverse, 1 - clicks, len(values))
-    below = np.cumsum(other) - other / 2
-    return float((clicked * below).sum() / (clicked.sum() * other.sum()))
-
-
-def losses(predicted: NDArray, clicks: NDArray) -> NDArray[np.float64]:
-    p = np.clip(predicted, 1e-7, 1 - 1e-7)
-    return -np.where(clicks > 0, np.log(p), np.log1p(-p))
-
-
-def interval(difference: NDArray[np.float64]) -> tuple[float, float]:
-    """95 % of the mean's bootstrap distribution; blocks of neighbouring rows are drawn, since they are alike."""
-    blocks = np.array([block.mean() for block in np.array_split(difference, BLOCKS)])
-    drawn = np.random.default_rng(0).choice(blocks, (DRAWS, BLOCKS)).mean(axis=1)
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return float(low), float(high)
 
 
 def logs(arguments: argparse.Namespace) -> Iterator[tuple[str, pbodl.Schema, Batch]]:
@@ -93,14 +69,14 @@ def main() -> None:
             learned = np.concatenate([model.learn(batch.rows(a, min(a + PART, n))) for a in range(0, n, PART)])
             speed = n / (time.perf_counter() - began)
             tested, truth = model.predict(batch.rows(n, len(batch))).ctr, clicks[n:]
-            before, shown = losses(learned, clicks[:n]), ""
-            if first is None:
-                first = before
-            else:
-                low, high = interval(before - first)
-                shown = f"{(before - first).mean():+.5f} ({low:+.5f} to {high:+.5f})"
+            first = learned if first is None else first
+            drawn, shown = resampled([learned, first], clicks[:n], replicates=1000), ""
+            if first is not learned:
+                d = difference(drawn, 0, 1)
+                shown = f"{d.log_loss:+.5f} ({d.log_loss_low:+.5f} to {d.log_loss_high:+.5f})"
             level = tested.mean() / truth.mean()
-            figures = f"{auc(tested, truth):.4f} | {log_loss(tested, truth):.4f} | {level:.3f} | {before.mean():.4f} | {shown}"
+            (auc, loss), before = resampled([tested], truth, replicates=0)[0, 0], drawn[0, 0, 1]
+            figures = f"{auc:.4f} | {loss:.4f} | {level:.3f} | {before:.4f} | {shown}"
             print(f"| {label} | {figures} | {speed:,.0f} |", flush=True)
 
 

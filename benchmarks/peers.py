@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.peer import PEERS, Peer
 from benchmarks.split import load, log_loss, prepare
-from pbodl.experiments.paired import Difference, paired_difference
+from pbodl.training.paired import Difference, paired_difference
 from pbodl.training.stream_metrics import StreamMetrics
 
 PAGE = Path(__file__).parent.parent / "docs" / "lab" / "peers.md"

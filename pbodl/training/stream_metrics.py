@@ -200,7 +200,7 @@ class StreamMetrics:
             loss = -(no @ log_no + yes @ log_yes) / weight
             drawn.append((_auc(no, yes), loss, (predicted @ (no + yes)) / max(yes.sum(), 1)))
         names = ("auc", "log_loss", "calibration")
-        return {name: _interval(np.array(column)) for name, column in zip(names, zip(*drawn, strict=True), strict=True)}
+        return {name: interval(np.array(column)) for name, column in zip(names, zip(*drawn, strict=True), strict=True)}
 
     def state(self) -> dict[str, NDArray]:
         """Its arrays."""
@@ -235,7 +235,7 @@ def _order(predicted: Floats, clicks: Floats, weights: Floats) -> tuple[NDArray[
     return rows[order], weights[order]
 
 
-def _interval(drawn: Floats) -> tuple[float, float]:
+def interval(drawn: Floats) -> tuple[float, float]:
     """The middle 95 % of the draws; undefined ones (one class alone) do not count."""
     known = drawn[np.isfinite(drawn)]
     low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)

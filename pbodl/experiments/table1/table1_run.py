@@ -13,13 +13,13 @@ import numpy as np
 
 from pbodl.data.log.log_reader import open_log
 from pbodl.experiments.outcomes import key_of, read_outcome, write_json
-from pbodl.experiments.paired import difference, resampled
 from pbodl.experiments.table1.entries import TABLE_1, Table1Entry
 from pbodl.experiments.table1.protocol import SplitLog, first_batches, run_model, survey
 from pbodl.experiments.table1.table1_report import write_table1
 from pbodl.system.tensors import read_arrays, write_arrays
 from pbodl.training.config import Config, check_config, to_tables, with_changes
 from pbodl.training.display import bar
+from pbodl.training.paired import difference, resampled
 from pbodl.training.tuning.tune import tune
 
 __all__ = ["table1"]

@@ -94,7 +94,7 @@ def with_values(config: Config, values: dict[str, Any]) -> Config:
         for name in parents:
             table[name] = dict(table.get(name, {}))
             table = table[name]
-        table[last] = value
+        table[last] = list(value) if isinstance(value, tuple) else value  # as TOML and JSON have it
         if value is None:
             del table[last]
     tables["training"] = {key: value for key, value in tables["training"].items() if value is not None}
