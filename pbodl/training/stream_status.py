@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from pbodl.training.display import console
 
+RECENT = 7 * 86400.0  # seconds; older events are a replay, whose age says nothing
 Show = Callable[[Mapping[str, Any]], None]
 
 
@@ -27,8 +28,9 @@ def status_line(values: Mapping[str, Any]) -> str:
     if values.get("log_loss") is not None:
         parts[0] += f", log loss {values['log_loss']:.4f}"
     behind = [f"{values['lag']:,} behind"] if values.get("lag") is not None else []
-    if values.get("event_lag_seconds") is not None:
-        behind.append(f"{_span(values['event_lag_seconds'])} old")
+    age = values.get("event_lag_seconds")
+    if age is not None and age < RECENT:
+        behind.append(f"{_span(age)} old")
     parts += ["lag " + ", ".join(behind)] if behind else []
     parts.append(f"{values.get('waiting', 0):,} impressions wait for a click")
     if values.get("version"):
