@@ -18,6 +18,7 @@ from pbodl.training.report.chart_data import bar_chart
 from pbodl.training.report.page import charts, page, section, table, tiles, write_page
 
 PAIRS = 12
+BARS = 5  # of them in the chart, where names are long
 HEIGHT = 720  # pixels of the frame in a notebook
 
 
@@ -76,7 +77,8 @@ def _inside(model: Model) -> str:
     if isinstance(model, PairFM) and len(model.schema.fields) > 1:
         pairs = pairs_by_spread(model)[:PAIRS]
         chart = bar_chart(
-            "Pairs of fields that matter most", [pair["pair"] for pair in pairs], {model.kind: [pair["spread"] for pair in pairs]},
+            "Pairs of fields that matter most", [pair["pair"] for pair in pairs[:BARS]],
+            {model.kind: [pair["spread"] for pair in pairs[:BARS]]},
             "pair of fields", "spread of the latent score", digits=3,
         )  # fmt: skip
         cells = [[pair["pair"], f"{pair['weight']:+.3f} ± {pair['std']:.3f}", number(pair["spread"], 4)] for pair in pairs]

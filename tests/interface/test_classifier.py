@@ -135,7 +135,7 @@ def test_weights_count():
     ref = PBODLClassifier().fit(frame[some], y[some])
     comp = PBODLClassifier().fit(frame, y, sample_weight=some.astype(float))
     np.testing.assert_array_equal(comp.predict_proba(frame), ref.predict_proba(frame))
-    with pytest.raises(ValueError, match="at least one non-zero"):
+    with pytest.raises(ValueError, match=r"zero|class"):
         PBODLClassifier().fit(frame, y, sample_weight=none)
     # A weight of two is learning the row twice; a half counts less than a whole.
     comp = PBODLClassifier().fit(frame, y, sample_weight=np.full(800, 2.0))

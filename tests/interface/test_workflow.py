@@ -109,6 +109,8 @@ def test_explanations_add_up(log, model):
     row = {field.name: "a" for field in model.schema.fields if field.derive is None} | {"time": 1413849600}
     found = pbodl.explain(model, row)
     assert found["ctr"] == pytest.approx(model.predict(row).ctr[0])
+    assert found["ctr_std"] == pytest.approx(model.predict(row).std[0])
+    assert f"± {100 * found['ctr_std']:.3f} %" in repr(found)
     assert "site_id=a" in repr(found)
     with pytest.raises(InputError, match="it must be a dict"):
         pbodl.explain(model, [row])

@@ -69,6 +69,7 @@ def explained(model: Model, row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": model.kind,
         "ctr": ctr[0],
+        "ctr_std": float(prediction.std[0]),
         "mean": mean[0],
         "std": float(np.sqrt(variance[0])),
         "base": {"ctr": ctr[-1], "mean": mean[-1], "std": float(np.sqrt(variance[-1]))},

@@ -68,7 +68,9 @@ def _feature(found: Found) -> list[Table]:
 
 def _explanation(found: Found) -> list[Table]:
     base = found["base"]
-    title = f"predicted CTR {100 * found['ctr']:.3f} %, latent {found['mean']:+.4f} ± {found['std']:.4f}"
+    title = (
+        f"predicted CTR {100 * found['ctr']:.3f} ± {100 * found['ctr_std']:.3f} %, latent {found['mean']:+.4f} ± {found['std']:.4f}"
+    )
     features = found["features"]
     deep, counted = any("linear" in one for one in features), any("count" in one for one in features)
     columns = ["feature", "adds", "±", "CTR without it", "share of variance"]

@@ -10,7 +10,7 @@ FOUND = {"model": "pair-fm", "rows": 1000, "log_loss": 0.398, "fields": [{**LINE
 
 def test_fields_are_shown():
     text = repr(Result(FOUND, fields_table))
-    for words in ("pair-fm, 1,000 rows, log loss 0.3980", "site [x]", "+0.01200", "0.01000 – 0.01400", "25.0 %", "0.310"):
+    for words in ("pair-fm, 1,000 rows, log loss 0.3980", "site [x]", "+0.0120", "0.0100 – 0.0140", "25.0 %", "0.310"):
         assert words in text
 
 
