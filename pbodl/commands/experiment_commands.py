@@ -55,11 +55,22 @@ def table1(
 def ab(
     out: OutFolder,
     days: Annotated[int, typer.Option(min=1, max=100_000, help="Number of days that the test lasts.")] = 7,
-    requests_per_day: Annotated[int, typer.Option(min=1, max=MOST, help="Total requests per day across all arms.")] = 40_000,
+    requests_per_day: Annotated[
+        int | None, typer.Option(min=1, max=MOST, help="Total requests per day across all arms (default: 400 per ad and arm).")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=MOST, help="Number of simulated worlds.")] = 3,
     ads: Annotated[
-        int, typer.Option(min=1, max=MOST, help="Ads on the market at a time; over a quarter of them are candidates of a request.")
-    ] = 300,
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST,
+            help="Ads on the market at a time; over a quarter of them are candidates of a request (default: 300, or 50).",
+        ),
+    ] = None,
+    market: Annotated[
+        str, typer.Option(help="standard; or quality: a small market where an ad's own quality is most of what is unknown.")
+    ] = "standard",
+    first_seed: Annotated[int, typer.Option(min=0, max=MOST, help="Seed of the first world.")] = 0,
     burn_in: Annotated[
         int, typer.Option(min=0, max=100_000, help="Days of random ads before the test, from which all models learn.")
     ] = 3,
@@ -73,10 +84,11 @@ def ab(
     from pbodl.experiments.ab.ab_experiment import ab as run
 
     setting = Setting(
-        days=days, requests_per_day=requests_per_day, ads=ads, burn_in=burn_in, criterion=rank_by, share=share_traffic
+        days=days, requests_per_day=requests_per_day, ads=ads, burn_in=burn_in, criterion=rank_by, share=share_traffic,
+        market=market,
     )  # fmt: skip
     with writing(out, "pbodl experiment ab"):
-        result = run(out, setting, seeds, workers)
+        result = run(out, setting, seeds, workers, first_seed=first_seed)
     console.print(Markdown((out / "ab.md").read_text(encoding="utf-8")))
     console.print(f"ab.md, ab.json and report.html are in {out}")
     print_json(result, as_json)

@@ -14,24 +14,34 @@ from numpy.typing import NDArray
 from pbodl.data.hashing import field_seed, hash_integers
 from pbodl.errors import InputError
 from pbodl.experiments.ab.ad_features import AdFeatures
-from pbodl.experiments.ab.ad_market import DAY
+from pbodl.experiments.ab.ad_market import DAY, MARKETS
 from pbodl.experiments.ab.ad_world import AdWorld, Requests
 from pbodl.experiments.ab.arm import CHUNK, CRITERIA, ArmAtWork, ShownAds, burn_in
 from pbodl.experiments.ab.arm_figures import COLUMNS, Sums, contributions
 from pbodl.experiments.ab.lineup import ABTest
+
+IMPRESSIONS = 400  # per ad, arm and day, on average
 
 
 class Setting(NamedTuple):
     """The size and the rules of the experiment."""
 
     days: int = 7
-    requests_per_day: int = 40_000  # total across all arms of a test
-    ads: int = 300  # on the market at a time
+    requests_per_day: int | None = None  # total across all arms of a test; None: IMPRESSIONS of every ad by every arm
+    ads: int | None = None  # on the market at a time; None: as many as the market's kind says
     burn_in: int = 3  # days
     criterion: str = "ecpm"
     share: bool = False
+    market: str = "standard"
+
+    def settled(self, arms: int) -> "Setting":
+        """With the number of ads and of requests, where it depends on the market and the arms."""
+        ads = self.ads or MARKETS[self.market].ads
+        return self._replace(ads=ads, requests_per_day=self.requests_per_day or IMPRESSIONS * ads * arms)
 
     def check(self) -> None:
+        if self.market not in MARKETS:
+            raise InputError(f"there is no market {self.market!r}; allowed: {', '.join(MARKETS)}")
         for name, value, least in (("days", self.days, 1), ("burn-in", self.burn_in, 1)):
             if value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
@@ -54,7 +64,9 @@ def arm_of(users: NDArray, test: str, arms: int) -> NDArray[np.int64]:
 
 def run_arms(test: ABTest, chosen: Sequence[int], seed: int, setting: Setting) -> list[ArmOutcome]:
     """Simulate some arms of a test, or, with `setting.share`, all of them."""
-    world = AdWorld(seed, setting.burn_in + setting.days, setting.requests_per_day, setting.ads)
+    setting = setting.settled(len(test.arms))
+    assert setting.requests_per_day and setting.ads
+    world = AdWorld(seed, setting.burn_in + setting.days, setting.requests_per_day, setting.ads, setting.market)
     features = AdFeatures(world)
     log = burn_in(world, features, setting.burn_in)
     owner = arm_of(np.arange(len(world.users.age)), test.name, len(test.arms))
@@ -66,7 +78,7 @@ def run_arms(test: ABTest, chosen: Sequence[int], seed: int, setting: Setting) -
         for number, shown in _together(arms, requests, owner) if setting.share else _apart(arms, requests, owner):
             tallies[number].add(shown)
     seconds = time.perf_counter() - began
-    return [tallies[number].outcome({"seconds": seconds, "counters": arms[number].model.metrics()}) for number in chosen]
+    return [tallies[number].outcome({"seconds": seconds, "counters": arms[number].counters()}) for number in chosen]
 
 
 def _apart(arms: dict[int, ArmAtWork], requests: Requests, owner: NDArray[np.int64]) -> Iterator[tuple[int, ShownAds]]:

@@ -37,15 +37,21 @@ class ArmTask(NamedTuple):
         return [out / "arms" / f"{self.test.name}-{arm}-{self.seed}.json" for arm in self.arms]
 
 
-def ab(out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Sequence[ABTest] = TESTS) -> dict[str, Any]:
+def ab(
+    out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Sequence[ABTest] | None = None, first_seed: int = 0
+) -> dict[str, Any]:
     """Simulate what is not done yet and write ab.md, ab.json and report.html; returns the content of ab.json."""
     setting.check()
+    tests = TESTS[setting.market] if tests is None else tests
+    setting = setting.settled(max(len(test.arms) for test in tests))
+    worlds = range(first_seed, first_seed + seeds)
     if seeds < 1 or workers < 1:
         raise InputError(f"seeds is {seeds} and workers is {workers}; both must be at least 1")
-    require_jax()
+    if any(arm.kind in ("fm-batch", "dnn-batch") for test in tests for arm in test.arms):
+        require_jax()
     tasks = [
         ArmTask(test, arms, seed)
-        for seed in range(seeds)
+        for seed in worlds
         for test in tests
         for arms in ([tuple(range(len(test.arms)))] if setting.share else [(arm,) for arm in range(len(test.arms))])
     ]
@@ -57,8 +63,15 @@ def ab(out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Seq
         for task in _finished(missing, out, setting, workers):
             what = task.test.arms[task.arms[0]].name if len(task.arms) == 1 else "all arms"
             progress.update(bar_task, advance=1, text=f"{task.test.name}, seed {task.seed}: {what}")
-    found = {test.name: [_outcomes(test, seed, out, setting) for seed in range(seeds)] for test in tests}
-    provenance = {"version": version("pbodl"), "seeds": seeds, **setting._asdict(), "settings": TUNED, "passes": PASSES}
+    found = {test.name: [_outcomes(test, seed, out, setting) for seed in worlds] for test in tests}
+    provenance = {
+        "version": version("pbodl"),
+        "seeds": seeds,
+        "first_seed": first_seed,
+        **setting._asdict(),
+        "settings": TUNED,
+        "passes": PASSES,
+    }
     result = {"provenance": provenance, "tests": {test.name: summary(test, found[test.name]) for test in tests}}
     write_json(out / "ab.json", result)
     write_report(out, result)

@@ -53,7 +53,8 @@ def write_report(out: Path, result: Mapping[str, Any]) -> None:
     criterion = "eCPM" if facts["criterion"] == "ecpm" else "CTR"
     lead = (
         f"{facts['days']} days after {facts['burn_in']} of burn-in, {facts['requests_per_day']:,} requests per day shared by the "
-        f"arms of a test, {facts['ads']} ads at a time, ranked by {criterion}; {facts['seeds']} world(s); "
+        f"arms of a test, {facts['ads']} ads at a time, ranked by {criterion}; {facts['seeds']} world(s) "
+        f"of the {facts['market']} market, from seed {facts['first_seed']} on; "
         f"arms learn from {'all' if facts['share'] else 'their own'} traffic."
     )
     parts: list[tuple[str, Sequence[str], list[list[str]]]] = []
@@ -69,6 +70,15 @@ def write_report(out: Path, result: Mapping[str, Any]) -> None:
     if "ablation" in tests:
         title = "Ablation: compared with " + tests["ablation"]["base"]
         parts.append((title, ABLATION, [_ablation(line) for line in tests["ablation"]["arms"]]))
+    if "quality" in tests:
+        small = tests["quality"]
+        regrets = [[line["name"], *(f"{100 * world['regret']:.1f} %" for world in line["seeds"])] for line in small["arms"]]
+        worlds = [f"world {facts['first_seed'] + number}" for number in range(facts["seeds"])]
+        parts += [
+            ("Regret and calibration", QUALITY, [_quality(line) for line in small["arms"]]),
+            ("Pairwise comparisons", PAIRS, [_pair(line) for line in small["comparisons"]]),
+            ("Regret, world by world", ("arm", *worlds), regrets),
+        ]
     seeds = [[line["name"], *_by_seed(line)] for test in tests.values() for line in test["arms"]]
     parts.append(("World by world", WORLDS, seeds))
     text = f"# The online experiment\n\n{lead}\n"

@@ -54,11 +54,11 @@ def _lifts(arm: Resampled, base: Resampled, names: Sequence[str]) -> dict[str, A
 
 
 def _by_seed(world: Sequence[ArmOutcome], number: int, test: ABTest) -> dict[str, float | None]:
-    """The lifts in one world, which show how much they differ between worlds."""
+    """The lifts and the regret in one world, which show how much they differ between worlds."""
     own, base, new_base = (world[arm].users.sum(axis=0) for arm in (number, 0, test.new_ads_base))
     lifts = {name: FIGURES[name](own) / FIGURES[name](base) - 1.0 for name in ("ctr", "true_ctr", "value")}
     lifts["new_true_ctr"] = FIGURES["new_true_ctr"](own) / FIGURES["new_true_ctr"](new_base) - 1.0
-    return {name: _number(value) for name, value in lifts.items()}
+    return {name: _number(value) for name, value in {**lifts, "regret": FIGURES["regret"](own)}.items()}
 
 
 def _plain(estimate: Estimate) -> dict[str, float | None]:

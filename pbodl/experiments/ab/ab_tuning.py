@@ -38,6 +38,10 @@ TRIED: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "fm-mlp": _NETWORK,
     "ffm-mlp": _NETWORK,
+    "pair-fm": (
+        {"dim": 4}, {"dim": 16}, {"initial_spread": 0.1}, {"pair_weight": 0.1}, {"pair_weight": 0.6}, {"adapt_prior": False},
+        {"prior": {"linear": 0.01}}, {"prior": {"linear": 0.1}}, {"prior": {"embedding": 0.02}}, {"prior": {"embedding": 0.2}},
+    ),
     "ftrl": (
         {"alpha": 0.02}, {"alpha": 0.05}, {"alpha": 0.2}, {"alpha": 0.4}, {"l2": 1.0}, {"l2": 3.0}, {"l2": 10.0}, {"beta": 0.3},
         {"beta": 3.0}, {"l1": 0.3},

@@ -23,14 +23,41 @@ AGES, GENDERS, REGIONS = 8, 2, 30
 PAIR, TRIPLE = 4, 2
 FACTORS = 2 * PAIR + TRIPLE
 
-# Shares of the variance of an ad's quality, and of its factors, by source.
-QUALITY = {"industry": 0.10, "advertiser": 0.15, "campaign": 0.20, "material": 0.10, "ad": 0.30}
-DRIFT = {"ad": (0.10, 48.0), "industry": (0.05, 12.0)}  # share, and hours after which e⁻¹ of a deviation remains
-TASTE = {"industry": 0.35, "advertiser": 0.20, "campaign": 0.20, "ad": 0.25}
 BID_SPREAD = {"campaign": 0.2, "ad": 0.15}  # standard deviations of the logarithm
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+
+
+class MarketKind(NamedTuple):
+    """What the log-odds depend on, and how large the market is."""
+
+    spreads: tuple[float, ...]  # standard deviations of the parts of the log-odds
+    # Shares of the variance of an ad's quality, and of its factors, by source.
+    quality: dict[str, float]
+    taste: dict[str, float]
+    drift: dict[str, tuple[float, float]]  # share, and hours after which e⁻¹ of a deviation remains
+    targeted: bool  # whether campaigns choose ages, genders and regions
+    paced: float  # share of its matching requests that an ad takes part in: budgets must last the day
+    ads: int  # on the market at a time, by default
+    logged: int  # requests per day of the burn-in, at most: all models start from the same small log, whatever the traffic is
+
+
+MARKETS = {
+    "standard": MarketKind(
+        (0.35, 0.40, 0.50, 0.80, 0.40, 0.40),
+        {"industry": 0.10, "advertiser": 0.15, "campaign": 0.20, "material": 0.10, "ad": 0.30},
+        {"industry": 0.35, "advertiser": 0.20, "campaign": 0.20, "ad": 0.25},
+        {"ad": (0.10, 48.0), "industry": (0.05, 12.0)},
+        True,
+        0.5,
+        300,
+        40_000,
+    ),
+    # An ad's own quality is most of what is unknown, and nothing tells it in advance. All ads compete in every request: nothing but
+    # exploration makes an arm show an ad that started badly.
+    "quality": MarketKind((0.30, 0.30, 0.90, 0.30, 0.15, 0.15), {"ad": 1.0}, {"ad": 1.0}, {}, False, 1.0, 40, 400),
+}
 
 
 class Ads(NamedTuple):
@@ -65,10 +92,10 @@ class Lineage(NamedTuple):
     advertiser: Ints  # [campaigns]
 
 
-def make_market(seed: int, days: int, slots: int) -> tuple[Ads, Slots]:
+def make_market(seed: int, days: int, slots: int, kind: MarketKind) -> tuple[Ads, Slots]:
     """The ads and slots of a world of `days` days."""
     lineage = _lineage(seed, days, slots)
-    ads = _ads(seed, days, lineage)
+    ads = _ads(seed, days, lineage, kind)
     order = np.lexsort((lineage.start, lineage.slot))
     held = np.bincount(lineage.slot, minlength=slots)
     turn = np.arange(len(order)) - np.repeat(np.cumsum(held) - held, held)
@@ -103,7 +130,7 @@ def _lineage(seed: int, days: int, slots: int) -> Lineage:
     return Lineage(np.array(slot, np.int32), np.array(start), np.array(campaign, np.int32), np.array(advertiser, np.int32))
 
 
-def _ads(seed: int, days: int, lineage: Lineage) -> Ads:
+def _ads(seed: int, days: int, lineage: Lineage, kind: MarketKind) -> Ads:
     n, campaigns = len(lineage.slot), len(lineage.advertiser)
     draws = rng(seed, "ab ads")
     advertisers = int(lineage.advertiser.max()) + 1
@@ -115,21 +142,21 @@ def _ads(seed: int, days: int, lineage: Lineage) -> Ads:
         "material": (material, MATERIALS), "ad": (np.arange(n), n),
     }  # fmt: skip
     quality = np.zeros((n, 24 * days + 1))
-    for level, share in QUALITY.items():
+    for level, share in kind.quality.items():
         of, size = levels[level]
         quality += np.sqrt(share) * draws.standard_normal(size)[of, np.newaxis]
-    for level, (share, hours) in DRIFT.items():
+    for level, (share, hours) in kind.drift.items():
         of, size = levels[level]
         quality += np.sqrt(share) * _drift(draws, size, quality.shape[1], hours)[of]
     factors = np.zeros((n, FACTORS))
-    for level, share in TASTE.items():
+    for level, share in kind.taste.items():
         of, size = levels[level]
         factors += np.sqrt(share) * draws.standard_normal((size, FACTORS))[of]
     bid = np.zeros(n)
     for level, spread in BID_SPREAD.items():
         of, size = levels[level]
         bid += spread * draws.standard_normal(size)[of]
-    masks = _targeting(draws, lineage.campaign, campaigns)
+    masks = _targeting(draws, lineage.campaign, campaigns, kind.targeted)
     return Ads(
         lineage.campaign, advertiser, industry, material, lineage.start, np.exp(bid).astype(np.float32), *masks,
         quality.astype(np.float32), factors.astype(np.float32),
@@ -147,8 +174,10 @@ def _drift(draws: np.random.Generator, size: int, hours: int, memory: float) -> 
     return values.T
 
 
-def _targeting(draws: np.random.Generator, campaign: Ints, campaigns: int) -> tuple[Ints, Ints, Ints]:
-    """Bits of ages (a range), genders and regions, by campaign. Slightly over half of all ads fit a user."""
+def _targeting(draws: np.random.Generator, campaign: Ints, campaigns: int, targeted: bool) -> tuple[Ints, Ints, Ints]:
+    """Bits of ages (a range), genders and regions, by campaign. Slightly over half of all ads fit a user, or all of them."""
+    if not targeted:
+        return tuple(np.full(len(campaign), (1 << n) - 1, np.int32) for n in (AGES, GENDERS, REGIONS))  # type: ignore[return-value]
     low = np.maximum(0, draws.integers(-3, AGES - 4, campaigns))
     high = np.minimum(AGES, low + draws.integers(5, AGES + 1, campaigns))
     ages = (1 << high) - (1 << low)

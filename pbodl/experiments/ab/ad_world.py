@@ -6,7 +6,8 @@ The log-odds that user u clicks ad a in context c at time t are
 
 A user's effects come from age, gender, interest, region and device, which a model sees, and from the person, which it does not;
 a context's effects come from site, position, connection and hour. The six parts are standardised on a sample of its requests
-and candidates, and s are `SPREADS`; b is chosen so that a random ad has the CTR `CTR`. So every seed is equally hard.
+and candidates, and s are the spreads of the market's kind; b is chosen so that a random ad has the CTR `CTR`. So every seed is
+equally hard.
 
 The truth is known for all candidates of a request, and with it the best possible ranking.
 """
@@ -20,12 +21,10 @@ from pbodl._jit import jit
 from pbodl.data.hashing import wrapping
 from pbodl.data.synthetic.world import probability, rng, zipf
 from pbodl.errors import InputError
-from pbodl.experiments.ab.ad_market import AGES, DAY, GENDERS, HOUR, PAIR, REGIONS, TRIPLE, make_market
+from pbodl.experiments.ab.ad_market import AGES, DAY, GENDERS, HOUR, MARKETS, PAIR, REGIONS, TRIPLE, make_market
 from pbodl.mixing import mix
 
 CTR = 0.04  # of a random ad among those that fit the user
-SPREADS = (0.35, 0.40, 0.50, 0.80, 0.40, 0.40)  # standard deviations of the parts of the log-odds
-PACED = 0.5  # share of its matching requests that an ad takes part in: budgets must last the day
 INTERESTS, DEVICES = 24, 6
 SITES, POSITIONS, CONNECTIONS, HOURS = 20, 4, 3, 24
 WIDTH = 1 + PAIR + TRIPLE  # a user's or a context's effects: linear, pair factors, triple factors
@@ -35,8 +34,6 @@ SAMPLE = 2000  # requests for standardising the parts
 # Shares of the variance of a user's effects, and of a context's.
 USER = {"age": 0.20, "gender": 0.15, "interest": 0.30, "region": 0.10, "device": 0.05, "person": 0.20}
 CONTEXT = {"site": 0.4, "position": 0.25, "connection": 0.1, "hour": 0.25}
-
-TAKES_PART = np.uint64(PACED * 2**64)
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -95,6 +92,7 @@ class Truth(NamedTuple):
     factors: Floats  # [ads, FACTORS]
     scales: NDArray[np.float64]
     intercept: np.float64
+    takes_part: np.uint64  # an ad's hash up to which it takes part in a request
 
 
 @jit
@@ -134,7 +132,7 @@ def find_candidates(requests, users, ads, slots, truth, parts, indptr, found, od
             ad = slots.ad[slot, at[slot]]
             if (ads.ages[ad] >> age) & (ads.genders[ad] >> gender) & (ads.regions[ad] >> region) & 1 == 0:
                 continue
-            if mix(requests.pacing[i] + np.uint64(slot)) > TAKES_PART:
+            if mix(requests.pacing[i] + np.uint64(slot)) > truth.takes_part:
                 continue
             parts_of(truth, user, context, ad, hour, own)
             total = truth.intercept
@@ -150,18 +148,19 @@ def find_candidates(requests, users, ads, slots, truth, parts, indptr, found, od
 class AdWorld:
     """The world of a seed, with `slots` ads on the market at a time, and twice as many requests per day as users."""
 
-    def __init__(self, seed: int, days: int, requests_per_day: int, slots: int) -> None:
+    def __init__(self, seed: int, days: int, requests_per_day: int, slots: int, market: str = "standard") -> None:
         for name, value, least in (("days", days, 1), ("requests_per_day", requests_per_day, 100), ("slots", slots, 10)):
             if value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
-        self.seed, self.days, self.requests_per_day = seed, days, requests_per_day
+        self.seed, self.days, self.requests_per_day, self.kind = seed, days, requests_per_day, MARKETS[market]
         self.users = _users(seed, max(50, requests_per_day // 2))
-        self.ads, self.slots = make_market(seed, days, slots)
+        self.ads, self.slots = make_market(seed, days, slots, self.kind)
         draws = rng(seed, "ab contexts")
         sizes = {"site": SITES, "position": POSITIONS, "connection": CONNECTIONS, "hour": HOURS}
         tables = {name: _effects(draws, size, CONTEXT[name]) for name, size in sizes.items()}
+        part = np.uint64(min(int(self.kind.paced * 2**64), 2**64 - 1))
         own = {"quality": self.ads.quality, "factors": self.ads.factors}
-        self.truth = Truth(self.users.effects, **tables, **own, scales=np.ones(6), intercept=np.float64(0.0))
+        self.truth = Truth(self.users.effects, **tables, **own, scales=np.ones(6), intercept=np.float64(0.0), takes_part=part)
         self._standardise()
 
     def requests(self, day: int) -> Requests:
@@ -199,7 +198,7 @@ class AdWorld:
     def _standardise(self) -> None:
         sample = self.requests(0).part(slice(None, None, max(1, self.requests_per_day // SAMPLE)))
         *_, parts = self._find(sample, 1)
-        scales = np.asarray(SPREADS) / parts.std(axis=0)
+        scales = np.asarray(self.kind.spreads) / parts.std(axis=0)
         odds = parts @ scales
         b = 0.0
         for _ in range(30):

@@ -7,27 +7,30 @@ every hour, and only non-clicks in the last.)
 A model is updated at the multiples of its interval, with all feedback up to then. Nothing changes between two such moments, so all
 requests between them are scored together.
 
-Exploration uses the variance that a candidate has beyond the request's least uncertain one: what all candidates share (the user,
-the context, the layers above) cannot change their order. With s² that excess, times the square of the arm's `spread`, m the latent
-mean and v the remaining variance,
-    Thompson: Φ((m + s ε)/√(1+v)), ε ~ N(0, 1) drawn for each candidate        UCB: Φ((m + s)/√(1+v))
+Bayesian arms score and explore as the server does, request by request (`serving.scoring`): Thompson sampling has a draw of all
+weights for each request. Other models only predict. The reference agent has its own file.
 """
 
+import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
 from pbodl.baselines.batch_model import BatchModel
+from pbodl.data.batch import Batch
 from pbodl.data.synthetic.world import rng
 from pbodl.experiments.ab.ad_features import WIDTH, AdFeatures, Keys, batch_of
 from pbodl.experiments.ab.ad_market import DAY
 from pbodl.experiments.ab.ad_world import AdWorld, Candidates, Requests
-from pbodl.experiments.ab.lineup import PASSES, Arm
-from pbodl.kernels.network import click_probability
-from pbodl.models.contract import Prediction
+from pbodl.experiments.ab.lineup import PASSES, REFERENCE, Arm
+from pbodl.experiments.ab.reference_agent import KNOWN, Beliefs, known_of, learn_known, rank_known
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.serving.scoring.exploration import Exploration, explore
+from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.scoring.request_encoding import Encoded
 
 DELAY, WINDOW = 120.0, 600.0  # seconds: mean delay of a click, and the time to wait for one
 CHUNK = 2048  # requests whose candidates are held at a time
@@ -40,9 +43,13 @@ class Feedback(NamedTuple):
     keys: Keys  # [n, WIDTH]
     click: NDArray[np.float32]
     arrival: NDArray[np.float64]
+    known: NDArray[np.float64]  # [n, KNOWN], for the reference agent
 
     def rows(self, which: NDArray[np.int64] | slice) -> "Feedback":
-        return Feedback(self.keys[which], self.click[which], self.arrival[which])
+        return Feedback(self.keys[which], self.click[which], self.arrival[which], self.known[which])
+
+    def batch(self) -> Batch:
+        return batch_of(self.keys, self.click, self.arrival)
 
 
 class ShownAds(NamedTuple):
@@ -77,18 +84,6 @@ def labels(requests: Requests, clicked: NDArray[np.bool_]) -> NDArray[np.float32
     return (clicked & (delay <= WINDOW)).astype(np.float32)
 
 
-def scores(predicted: Prediction, indptr: NDArray[np.int64], arm: Arm, draws: np.random.Generator) -> NDArray[np.float64]:
-    """The CTRs to rank by."""
-    if arm.policy == "greedy":
-        return predicted.ctr
-    shared = np.repeat(np.minimum.reduceat(predicted.variance, indptr[:-1]), np.diff(indptr))
-    excess = arm.spread**2 * (predicted.variance - shared)
-    optimism = draws.standard_normal(len(excess)) if arm.policy == "thompson" else 1.0
-    ctr = np.empty(len(excess))
-    click_probability(predicted.mean + np.sqrt(excess) * optimism, predicted.variance - excess, ctr)
-    return ctr
-
-
 class ImpressionLog(NamedTuple):
     """The log of the burn-in: feedback in order of arrival, and the time when each ad was first shown (infinity: never)."""
 
@@ -101,7 +96,7 @@ def burn_in(world: AdWorld, features: AdFeatures, days: int) -> ImpressionLog:
     parts: list[Feedback] = []
     first = np.full(len(world.ads.bid), np.inf)
     for day in range(days):
-        requests = world.requests(day)
+        requests = world.requests(day).part(slice(None, None, max(1, world.requests_per_day // world.kind.logged)))
         for start in range(0, len(requests), CHUNK):
             part, candidates = with_candidates(world, requests.part(slice(start, start + CHUNK)))
             counts = np.diff(candidates.indptr)
@@ -109,7 +104,8 @@ def burn_in(world: AdWorld, features: AdFeatures, days: int) -> ImpressionLog:
             ads = candidates.ad[index]
             clicked = part.luck < candidates.probability[index]
             keys = features.with_ads(features.of_requests(part), ads)
-            parts.append(Feedback(keys, labels(part, clicked), part.time + WINDOW))
+            known = known_of(world, part, np.arange(len(ads) + 1), ads)
+            parts.append(Feedback(keys, labels(part, clicked), part.time + WINDOW, known))
             np.minimum.at(first, ads, part.time)
     columns = Feedback(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     return ImpressionLog(columns.rows(np.flatnonzero(columns.arrival <= days * DAY)), first)
@@ -130,15 +126,25 @@ class ArmAtWork:
 
     def __init__(self, arm: Arm, world: AdWorld, features: AdFeatures, log: ImpressionLog, criterion: str) -> None:
         self.arm, self.world, self.features, self.criterion = arm, world, features, criterion
-        self.model = arm.build(world.seed)
+        self.model: Any = None if arm.kind == REFERENCE else arm.build(world.seed)
+        self.beliefs = Beliefs.before(len(world.ads.bid))
+        self._predictor: Predictor | None = None
         self.first_shown = log.first_shown.copy()
         self.updated = -np.inf
         self._draws = rng(world.seed, f"ab policy {arm.name}")
-        self._inbox = Feedback(np.empty((1024, WIDTH), np.uint64), np.empty(1024, np.float32), np.empty(1024))
+        self._inbox = Feedback(
+            np.empty((1024, WIDTH), np.uint64), np.empty(1024, np.float32), np.empty(1024), np.empty((1024, KNOWN))
+        )  # fmt: skip
         self._received = self._learned = 0
-        past, passes = batch_of(*log.feedback), PASSES.get(arm.kind, 1)
+        if self.model is None:
+            self._learn(log.feedback)
+            return
+        past, passes = log.feedback.batch(), PASSES.get(arm.kind, 1)
         for _ in range(passes):
             self.model.learn(past._replace(weights=past.weights / np.float32(passes)))
+
+    def counters(self) -> dict[str, int]:
+        return {} if self.model is None else self.model.metrics()
 
     def receive(self, feedback: Feedback) -> None:
         """Take impressions in order of time; the model learns them once their outcome has arrived."""
@@ -147,7 +153,8 @@ class ArmAtWork:
             size = 2 * stop
             self._inbox = Feedback(*(np.resize(column, (size, *column.shape[1:])) for column in self._inbox))
         added = slice(self._received, stop)
-        self._inbox.keys[added], self._inbox.click[added], self._inbox.arrival[added] = feedback
+        inbox = self._inbox
+        inbox.keys[added], inbox.click[added], inbox.arrival[added], inbox.known[added] = feedback
         self._received = stop
 
     def catch_up(self, now: float) -> None:
@@ -157,7 +164,7 @@ class ArmAtWork:
         self.updated = now
         stop = int(np.searchsorted(self._inbox.arrival[: self._received], now, side="right"))
         if stop > self._learned:
-            self.model.learn(batch_of(*self._inbox.rows(slice(self._learned, stop))))
+            self._learn(self._inbox.rows(slice(self._learned, stop)))
             self._learned = stop
         if isinstance(self.model, BatchModel):
             self.model.fit()
@@ -179,19 +186,60 @@ class ArmAtWork:
             )
             yield self._answer(requests.part(slice(start, stop)), keys[start:stop], part)
 
+    def _learn(self, feedback: Feedback) -> None:
+        self._predictor = None
+        if self.model is None:
+            learn_known(feedback.known, feedback.click, self.beliefs)
+        else:
+            self.model.learn(feedback.batch())
+
+    def _rank(self, requests: Requests, rows: Keys, candidates: Candidates) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The CTRs to rank by, and the predicted ones."""
+        if self.model is None:
+            known = known_of(self.world, requests, candidates.indptr, candidates.ad)
+            noise = self._draws.standard_normal(len(known) if self.arm.policy == "thompson" else 0)
+            ctr, predicted = np.empty(len(known)), np.empty(len(known))
+            rank_known(known, self.beliefs, noise, ctr, predicted)
+            return ctr, predicted
+        if not isinstance(self.model, DeepProbit):
+            predicted = self.model.predict(batch_of(rows)).ctr
+            return predicted, predicted
+        if self._predictor is None:
+            self._predictor = Predictor.of(self.model)
+        return served(self._predictor, rows, candidates.indptr, self.arm, self._draws)
+
     def _answer(self, requests: Requests, keys: Keys, candidates: Candidates) -> ShownAds:
         indptr, ads = candidates.indptr, candidates.ad
         rows = self.features.with_ads(np.repeat(keys, np.diff(indptr), axis=0), ads)
-        predicted = self.model.predict(batch_of(rows))
+        ctr, predicted = self._rank(requests, rows, candidates)
         worth = self.world.ads.bid[ads].astype(np.float64) if self.criterion == "ecpm" else np.ones(len(ads))
         values = worth * candidates.probability
         shown, best = np.empty(len(requests), np.int64), np.empty(len(requests), np.int64)
-        best_indices(indptr, worth * scores(predicted, indptr, self.arm, self._draws), shown)
+        best_indices(indptr, worth * ctr, shown)
         best_indices(indptr, values, best)
         chosen = ads[shown]
         p = candidates.probability[shown]
         clicked = requests.luck < p
         np.minimum.at(self.first_shown, chosen, requests.time)
-        feedback = Feedback(rows[shown], labels(requests, clicked), requests.time + WINDOW)
+        known = known_of(self.world, requests, np.arange(len(chosen) + 1), chosen)
+        feedback = Feedback(rows[shown], labels(requests, clicked), requests.time + WINDOW, known)
         new = requests.time - self.first_shown[chosen] < DAY
-        return ShownAds(requests, chosen, clicked, p, predicted.ctr[shown], ads[best], values[shown], values[best], new, feedback)
+        return ShownAds(requests, chosen, clicked, p, predicted[shown], ads[best], values[shown], values[best], new, feedback)
+
+
+def served(
+    predictor: Predictor, rows: Keys, indptr: NDArray[np.int64], arm: Arm, draws: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The CTRs that the server answers for each request by the arm's policy, and the predicted ones."""
+    own_fields, shared_fields = predictor.encoder.own_fields, predictor.encoder.shared_fields
+    own, shared, ones = rows[:, own_fields], rows[indptr[:-1]][:, shared_fields], np.ones((1, len(shared_fields)), np.float32)
+    rule = "none" if arm.policy == "greedy" else arm.policy
+    seeds = draws.integers(0, 2**53, len(indptr) - 1).tolist()
+    ctr, predicted = np.empty(len(rows)), np.empty(len(rows))
+    bounds = indptr.tolist()
+    for i, (first, last) in enumerate(itertools.pairwise(bounds)):
+        common = Encoded(shared[i : i + 1], ones, shared_fields, None)
+        asked = Exploration(rule, seed=seeds[i], spread=arm.spread)
+        scores, explored = explore(predictor, common, predictor.encoder.from_keys(own[first:last]), asked)
+        ctr[first:last], predicted[first:last] = explored, scores.ctr
+    return ctr, predicted

@@ -1,7 +1,8 @@
 """The arms of the online experiment: their models, update intervals and policies.
 
 There are two tests, each over all users. The first has the arms of the paper's Tables 3 and 4, ours, and an A/A pair; the second is
-an ablation of one model. `python -m pbodl.experiments.ab.ab_tuning` chose the settings of all models in other worlds.
+an ablation of one model. `python -m pbodl.experiments.ab.ab_tuning` chose the settings of all models in other worlds. A third test,
+in the small market where quality decides, shows what exploring gains, beside the reference agent.
 """
 
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import pbodl.baselines  # noqa: F401, registers its models in Model.kinds
 from pbodl.experiments.ab.ad_features import SCHEMA
 from pbodl.models.contract import Model
 
+REFERENCE = "reference"  # the kind of an arm that is no model (`reference_agent`)
 SECONDS, MINUTES, HOURS = 1.0, 60.0, 3600.0
 
 _DEEP: dict[str, Any] = {
@@ -26,6 +28,7 @@ TUNED: dict[str, dict[str, Any]] = {
     },
     "fm-mlp": _DEEP,
     "ffm-mlp": _DEEP,
+    "pair-fm": {},
     "ftrl": {"alpha": 0.1, "l2": 0.0, "beta": 1.0, "l1": 0.0},
 }  # fmt: skip
 # Passes of a kind over the burn-in log, in which each row has the weight 1/passes. Batch models choose their epochs themselves.
@@ -92,4 +95,16 @@ ABLATION = ABTest(
     new_ads_base=0,
     pairs=(),
 )
-TESTS = (TABLES, ABLATION)
+QUALITY = ABTest(
+    "quality",
+    (
+        Arm("PairFM, greedy", "pair-fm", 5 * MINUTES),
+        Arm("PairFM, Thompson", "pair-fm", 5 * MINUTES, "thompson"),
+        Arm("PairFM, UCB", "pair-fm", 5 * MINUTES, "ucb"),
+        Arm("reference, greedy", REFERENCE, 5 * MINUTES),
+        Arm("reference, Thompson", REFERENCE, 5 * MINUTES, "thompson"),
+    ),
+    new_ads_base=0,
+    pairs=((1, 0), (2, 0), (4, 3), (1, 4)),
+)
+TESTS = {"standard": (TABLES, ABLATION), "quality": (QUALITY,)}  # by market

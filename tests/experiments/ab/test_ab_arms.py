@@ -1,12 +1,14 @@
 """The split of the traffic, the independence and the repeatability of arms, and the A/A test."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from pbodl.errors import InputError
 from pbodl.experiments.ab.ab_arms import Setting, arm_of, run_arms
 from pbodl.experiments.ab.arm_figures import COLUMNS, FIGURES, resample
-from pbodl.experiments.ab.lineup import TESTS, ABTest, Arm
+from pbodl.experiments.ab.lineup import QUALITY, REFERENCE, TESTS, ABTest, Arm
 
 TINY = Setting(days=2, requests_per_day=1200, ads=40, burn_in=1)
 LEARNING = ABTest("learning", (Arm("a", "fm-mlp", 900.0, "thompson"), Arm("b", "ftrl", 5.0)), 0, ())
@@ -83,17 +85,38 @@ def test_intervals_are_those_of_the_users():
 
 
 def test_every_arm_of_the_experiment_can_be_built():
-    for test in TESTS:
+    for test in itertools.chain(*TESTS.values()):
         assert len({arm.name for arm in test.arms}) == len(test.arms)
         for arm in test.arms:
+            if arm.kind == REFERENCE:
+                continue
             model = arm.build(seed=7)
             assert model.kind == arm.kind and getattr(model.spec, "seed", 7) == 7
             assert getattr(model.spec, "retrain_every", None) is None
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [({"days": 0}, "days is 0"), ({"burn_in": 0}, "burn-in"), ({"criterion": "x"}, "ecpm, ctr")]
+    ("change", "words"),
+    [
+        ({"days": 0}, "days is 0"),
+        ({"burn_in": 0}, "burn-in"),
+        ({"criterion": "x"}, "ecpm, ctr"),
+        ({"market": "x"}, "standard, quality"),
+    ],
 )
 def test_settings_are_checked(change, words):
     with pytest.raises(InputError, match=words):
         Setting(**change).check()
+
+
+def test_by_default_every_ad_gets_its_impressions():
+    assert Setting().settled(8)[1:3] == (400 * 300 * 8, 300)
+    assert Setting(market="quality").settled(5)[1:3] == (400 * 40 * 5, 40)
+    assert Setting(requests_per_day=100, ads=20).settled(8)[1:3] == (100, 20)
+
+
+@pytest.mark.slow
+def test_all_arms_of_the_quality_market_run():
+    setting = Setting(days=1, burn_in=1, requests_per_day=4_000, criterion="ctr", market="quality")
+    regrets = [float(FIGURES["regret"](outcome.users.sum(axis=0))) for outcome in run_arms(QUALITY, range(5), 77, setting)]
+    assert all(0.0 <= regret < 0.9 for regret in regrets)

@@ -92,3 +92,11 @@ def test_the_command_refuses_what_makes_no_sense(tmp_path, monkeypatch, capsys, 
         main()
     assert end.value.code == 2
     assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_quality_market_has_its_own_report(tmp_path):
+    setting = Setting(days=1, requests_per_day=400, burn_in=1, criterion="ctr", market="quality")
+    result = ab(tmp_path, setting, seeds=2, workers=1, first_seed=50)
+    assert result["provenance"]["ads"] == 40 and result["provenance"]["first_seed"] == 50
+    text = (tmp_path / "ab.md").read_text()
+    assert "world 51" in text and "reference, Thompson" in text and "Table 3" not in text

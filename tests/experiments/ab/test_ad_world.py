@@ -6,8 +6,8 @@ import pytest
 from pbodl.data.convert import from_data
 from pbodl.errors import InputError
 from pbodl.experiments.ab.ad_features import AD_FIELDS, SCHEMA, USER_FIELDS, AdFeatures, batch_of
-from pbodl.experiments.ab.ad_market import DAY, HOUR, PAIR
-from pbodl.experiments.ab.ad_world import CTR, PACED, SPREADS, AdWorld
+from pbodl.experiments.ab.ad_market import DAY, HOUR, MARKETS, PAIR
+from pbodl.experiments.ab.ad_world import CTR, AdWorld
 
 DAYS, ADS = 4, 80
 
@@ -63,7 +63,7 @@ def test_candidates_are_on_the_market_and_fit_the_user(world):
         found = set(candidates.ad[candidates.indptr[i] : candidates.indptr[i + 1]].tolist())
         assert found <= possible
         shares.append(len(found) / len(possible))
-    assert np.mean(shares) == pytest.approx(PACED, abs=0.05)
+    assert np.mean(shares) == pytest.approx(MARKETS["standard"].paced, abs=0.05)
 
 
 def test_every_seed_is_as_hard():
@@ -72,7 +72,7 @@ def test_every_seed_is_as_hard():
         candidates = world.candidates(world.requests(0))
         assert candidates.probability.mean() == pytest.approx(CTR, rel=0.02)
         odds = np.log(candidates.probability / (1 - candidates.probability))
-        assert odds.std() == pytest.approx(np.sqrt(np.square(SPREADS).sum()), rel=0.25)
+        assert odds.std() == pytest.approx(np.sqrt(np.square(MARKETS["standard"].spreads).sum()), rel=0.25)
 
 
 def test_ads_are_replaced_over_the_day(world):
@@ -122,3 +122,12 @@ def test_keys_are_those_of_the_plain_rows(world):
 def test_a_world_too_small_is_refused(days, requests, ads):
     with pytest.raises(InputError, match="must be at least"):
         AdWorld(0, days, requests, ads)
+
+
+def test_in_the_quality_market_all_ads_compete_and_differ_by_themselves():
+    world = AdWorld(3, 2, 2000, 40, "quality")
+    requests = world.requests(1).part(slice(0, 100))
+    candidates = world.candidates(requests)
+    assert (np.diff(candidates.indptr) == 40).all()
+    assert (world.ads.quality.std(axis=1) < 1e-6).all()  # no drift
+    assert abs(np.corrcoef(world.ads.quality[:, 0], world.ads.industry)[0, 1]) < 0.5

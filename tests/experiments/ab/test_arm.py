@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from pbodl.experiments.ab import arm as ab_arm
 from pbodl.experiments.ab.ad_features import AdFeatures, batch_of
 from pbodl.experiments.ab.ad_market import DAY
 from pbodl.experiments.ab.ad_world import AdWorld
-from pbodl.experiments.ab.arm import DELAY, WINDOW, ArmAtWork, burn_in, labels, scores
+from pbodl.experiments.ab.arm import DELAY, WINDOW, ArmAtWork, burn_in, labels, served, with_candidates
 from pbodl.experiments.ab.arm_figures import COLUMNS, contributions
 from pbodl.experiments.ab.lineup import Arm
 from pbodl.models.contract import Prediction
+from pbodl.serving.scoring.predictor import Predictor
 
 HOUR = 3600.0
 
@@ -147,35 +147,24 @@ def test_regret_is_never_negative_and_new_means_first_shown_today(setup):
     assert 0 < column["new"].sum() < len(ad)
 
 
-def test_thompson_draws_agree_with_the_prediction_on_average():
-    rng = np.random.default_rng(0)
-    mean, variance = np.array([-1.5, -1.0, -2.0]), np.array([0.1, 0.5, 1.0])
-    predicted = Prediction(norm.cdf(mean / np.sqrt(1 + variance)), mean, variance)
-    indptr = np.array([0, 3])
-    drawn = np.array([scores(predicted, indptr, exploring("thompson"), rng) for _ in range(20_000)])
-    error = drawn.std(axis=0) / np.sqrt(len(drawn))
-    assert (np.abs(drawn.mean(axis=0) - predicted.ctr) <= 5 * error + 1e-6).all()
-    # The least uncertain has nothing beyond what all share.
-    assert np.ptp(drawn[:, 0]) == 0.0
-    upper = scores(predicted, indptr, exploring("ucb"), rng)
-    assert upper[0] == pytest.approx(predicted.ctr[0], rel=1e-6) and (upper[1:] > predicted.ctr[1:]).all()
-    assert scores(predicted, indptr, exploring("greedy"), rng) is predicted.ctr
-
-
-@pytest.mark.parametrize("spread", [0.5, 0.1])
-def test_less_spread_explores_less_and_keeps_the_average(spread):
-    rng = np.random.default_rng(1)
-    mean, variance = np.array([-1.5, -1.0, -2.0]), np.array([0.1, 0.5, 1.0])
-    predicted = Prediction(norm.cdf(mean / np.sqrt(1 + variance)), mean, variance)
-    indptr = np.array([0, 3])
-    full, less = (
-        np.array([scores(predicted, indptr, exploring("thompson", part), rng) for _ in range(20_000)]) for part in (1.0, spread)
-    )
-    error = less.std(axis=0) / np.sqrt(len(less))
-    assert (np.abs(less.mean(axis=0) - predicted.ctr) <= 5 * error + 1e-6).all()
-    assert (less.std(axis=0)[1:] < 1.2 * spread * full.std(axis=0)[1:]).all()
-    upper, higher = (scores(predicted, indptr, exploring("ucb", part), rng) for part in (spread, 1.0))
-    assert (predicted.ctr[1:] < upper[1:]).all() and (upper[1:] < higher[1:]).all()
+@pytest.mark.parametrize("kind", ["fm-mlp", "pair-fm"])
+def test_arms_answer_as_the_server_does(setup, kind):
+    world, features, _ = setup
+    arm = at_work(setup, 900.0, kind)
+    requests, candidates = with_candidates(world, world.requests(1).part(slice(0, 20)))
+    rows = features.with_ads(np.repeat(features.of_requests(requests), np.diff(candidates.indptr), axis=0), candidates.ad)
+    predictor, indptr = Predictor.of(arm.model), candidates.indptr
+    ref = arm.model.predict(batch_of(rows))
+    greedy, predicted = served(predictor, rows, indptr, exploring("greedy"), np.random.default_rng(0))
+    np.testing.assert_allclose(greedy, ref.ctr, rtol=1e-4)
+    np.testing.assert_array_equal(predicted, greedy)
+    drawn, predicted = served(predictor, rows, indptr, exploring("thompson"), np.random.default_rng(0))
+    np.testing.assert_array_equal(predicted, greedy)
+    seed = int(np.random.default_rng(0).integers(0, 2**53, len(requests))[3])
+    own = slice(indptr[3], indptr[4])
+    np.testing.assert_allclose(drawn[own], arm.model.sample(batch_of(rows[own]), 1, seed)[0], rtol=1e-3)
+    upper, _ = served(predictor, rows, indptr, exploring("ucb", 0.4), np.random.default_rng(0))
+    assert (upper >= greedy * (1 - 1e-6)).mean() > 0.9
 
 
 def test_passes_over_the_burn_in_count_every_row_once(setup, monkeypatch):
@@ -190,11 +179,3 @@ def test_passes_over_the_burn_in_count_every_row_once(setup, monkeypatch):
     # As sure as after one pass, or nearly: rows that counted four times would leave much less variance.
     assert variances[4][0] == pytest.approx(variances[1][0], rel=0.3)
     assert variances[4] != variances[1]
-
-
-def test_equal_uncertainty_changes_no_order():
-    mean = np.array([-1.5, -1.0, -2.0])
-    predicted = Prediction(mean, mean, np.full(3, 0.4))
-    for policy in ("thompson", "ucb"):
-        found = scores(predicted, np.array([0, 3]), exploring(policy), np.random.default_rng(0))
-        assert np.argsort(found).tolist() == [2, 0, 1]
