@@ -108,20 +108,24 @@ def tune(
     config: ConfigFile = None,
     preset: Preset = None,
     model: Kind = None,
-    rows: Annotated[int, typer.Option(min=1, max=MOST, help="Number of rows to use, from the start of the log.")] = 200_000,
+    rows: Annotated[int, typer.Option(min=1, max=MOST, help="Number of rows to choose by, from the start of the log.")] = 200_000,
     trials: Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try.")] = 12,
     columns: Columns = None,
     delimiter: Delimiter = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose priors, half-life and dim for a log. Compares settings by progressive log loss; needs no validation set."""
+    """Choose priors, half-life and dim for a log. Compares settings by progressive log loss; reports on rows that no trial saw."""
     from pbodl.training.tuning.tune import results_table, tune_log
 
     tables = chosen_tables(config, preset, data, Path("."), False, layout_keys(columns, delimiter))
     settings = check_config(with_changes(tables, [] if model is None else [f"model.kind={model}"]))
-    results = tune_log(settings, data, rows, trials)
+    results, verdict = tune_log(settings, data, rows, trials)
     console.print(results_table(results))
-    best = results[0].config
-    write_file(out, to_toml(best).encode())
+    if verdict is not None:
+        console.print(verdict.text())
+    elif results[0].given:
+        console.print("the given setting is the best of those tried")
+    write_file(out, to_toml(results[0].config).encode())
     console.print(f"the best setting is in {out}: train with --config {out}")
-    print_json({"log_loss": results[0].log_loss, "trials": len(results), "out": str(out)}, as_json)
+    found = {"log_loss": results[0].log_loss, "trials": len(results), "out": str(out), "changed": results[0].changed}
+    print_json({**found, "report": None if verdict is None else verdict.plain()}, as_json)

@@ -20,7 +20,7 @@ from pbodl.system.tensors import read_arrays, write_arrays
 from pbodl.training.config import Config, check_config, to_tables, with_changes
 from pbodl.training.display import bar
 from pbodl.training.paired import difference, resampled
-from pbodl.training.tuning.tune import tune
+from pbodl.training.tuning.tune import Trial, so_far, tune
 
 __all__ = ["table1"]
 REFERENCES = ("AdPredictor", "FTRL", "MatchBox")
@@ -84,8 +84,8 @@ def _tuned(entry: Table1Entry, config: Config, log: SplitLog, out: Path, setting
     return check_config(_without_none(done["tables"]))
 
 
-def _watch(progress: Any, task: Any) -> Callable[[int, float], None]:
-    return lambda rows, best: progress.update(task, completed=rows, text=f"best log loss {best:.5f}")
+def _watch(progress: Any, task: Any) -> Callable[[int, Trial | None], None]:
+    return lambda rows, best: progress.update(task, completed=rows, text=so_far(best))
 
 
 def _run(entry: Table1Entry, config: Config, seed: int, log: SplitLog, out: Path, progress: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A search through a grid in few steps, for functions that are expensive to evaluate and have roughly one minimum."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import numpy as np
@@ -24,7 +25,7 @@ class GridSearch:
     def proposals(self) -> list[Point]:
         """Up to two untried points, preceded by the start at first; none when the grid is exhausted."""
         if not self._tried:
-            return [self.start, *self._neighbours(0)]
+            return [self.start, *self._neighbours(0)] if self._sizes else [self.start]
         for _ in self._sizes:
             points = self._neighbours(self._axis)
             if points:
@@ -40,8 +41,15 @@ class GridSearch:
             if loss < self._least:
                 improved = point != self.start
                 self._best, self._least = point, loss
-        if not improved:
+        if not improved and self._sizes:
             self._axis = (self._axis + 1) % len(self._sizes)
+
+    def run(self, trials: int, loss: Callable[[Point], float], threads: int = AT_A_TIME) -> None:
+        """Try up to `trials` points, the start first; `loss` is called from several threads."""
+        with ThreadPoolExecutor(threads) as pool:
+            # Finish a round before the next: the order of trials must not depend on which thread is faster.
+            while points := self.proposals()[: trials - len(self._tried)]:
+                self.tell(points, list(pool.map(loss, points)))
 
     def _neighbours(self, axis: int) -> list[Point]:
         points = []
@@ -54,7 +62,7 @@ class GridSearch:
 
     def _nearby(self) -> list[Point]:
         reach = 1
-        while reach < max(self._sizes):
+        while reach < max(self._sizes, default=0):
             around = [range(max(0, b - reach), min(n, b + reach + 1)) for b, n in zip(self._best, self._sizes, strict=True)]
             points = [point for point in product(*around) if point not in self._tried]
             if points:

@@ -10,7 +10,8 @@ from pbodl.models.clock import parse_duration
 from pbodl.training.config import Config, check_config, to_tables
 
 HALF_LIVES = (None, "30d", "14d", "7d", "3d", "1d")
-HALF_LIVES_IN_ROWS = (None, "30M rows", "10M rows", "3M rows", "1M rows", "300k rows")
+HALF_LIVES_IN_ROWS = (None, "30M rows", "10M rows", "3M rows", "1M rows", "300k rows", "100k rows")
+ALIKE = 1.2  # ratio of numbers that are not worth two trials
 Grid = dict[str, Sequence[Any]]
 
 _DEEP: Grid = {
@@ -40,6 +41,8 @@ GRIDS: dict[str, Grid] = {
         "model.pair_weight": (0.1, 0.2, 0.3, 0.5),
         "training.half_life": HALF_LIVES,
         "model.dim": (4, 8, 16),
+        "model.prior.dense": (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4),
+        "model.prior.bias": (0.1, 1.0, 10.0),
     },
     "adpredictor": {"model.prior_variance": (0.003, 0.006, 0.01, 0.02, 0.04, 0.08, 0.16), "training.half_life": HALF_LIVES},
     "ftrl": {
@@ -102,9 +105,11 @@ def with_values(config: Config, values: dict[str, Any]) -> Config:
 
 
 def _with_value(key: str, axis: Sequence[Any], value: Any) -> list[Any]:
-    """The axis with the value added in order."""
+    """The axis with the value added in order, in place of numbers that are nearly the same."""
     if value in axis:
         return list(axis)
+    if isinstance(value, float) and value > 0.0:
+        axis = [other for other in axis if not value / ALIKE < other < value * ALIKE]
     if key == "training.half_life":
         return sorted([*axis, value], key=lambda text: -np.inf if text is None else -parse_duration(text, key).amount)
     return sorted([*axis, value])

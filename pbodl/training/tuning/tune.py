@@ -9,10 +9,11 @@ A long stream rewards a wider prior than its beginning does: tune on as many row
 The search walks through a small grid (`grids.GRIDS`) one key at a time: it tries the neighbours of the best value so far, continues
 in a direction that helps, and spends the remaining trials on random points nearby. It is deterministic. Two threads learn two
 settings at a time, from one copy of the rows in memory.
+
+The best of many is partly luck. So the command reports on rows behind those that it chose by (`verdict`).
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from threading import Lock
 from typing import Any, NamedTuple
@@ -26,12 +27,14 @@ from pbodl.data.schema import nearest
 from pbodl.errors import InputError
 from pbodl.training.config import Config
 from pbodl.training.display import bar, plain_table
-from pbodl.training.run import learn_rows, new_model
 from pbodl.training.stream_metrics import CLIP
-from pbodl.training.tuning.grid_search import AT_A_TIME, GridSearch, Point
+from pbodl.training.tuning.effects import useful
+from pbodl.training.tuning.grid_search import GridSearch, Point
 from pbodl.training.tuning.grids import Grid, current_value, grid_of, with_values
+from pbodl.training.tuning.verdict import Verdict, judge, progressive
 
 BATCH_ROWS = 16384  # between two updates of the progress bar
+REPORT = 4  # rows of a log to choose by, for one row of the report
 
 
 class Trial(NamedTuple):
@@ -41,24 +44,54 @@ class Trial(NamedTuple):
     values: dict[str, Any]
     log_loss: float
     given: bool  # the configuration to start from
+    changed: dict[str, Any]  # values that differ from the given ones
 
 
-def tune_log(config: Config, paths: Sequence[str], rows: int = 200_000, trials: int = 12) -> list[Trial]:
-    """`tune` on the first `rows` of a log, with a progress bar."""
+class Tuned(NamedTuple):
+    """All trials, best first, and how the best compares on rows that none of them saw."""
+
+    trials: list[Trial]
+    verdict: Verdict | None  # None if the given setting is the best, or no rows are left
+
+
+def tune_log(config: Config, paths: Sequence[str], rows: int = 200_000, trials: int = 12) -> Tuned:
+    """`tune` on the first `rows` of a log, and the report on a quarter as many after them, with a progress bar.
+
+    A log that is shorter is split in the same way: its last fifth is for the report.
+    """
     if rows < 1 or trials < 1:
         raise InputError(f"rows is {rows} and trials is {trials}; both must be at least 1")
-    batches = read_first(config, paths, rows)
+    batches = read_first(config, paths, rows + rows // REPORT)
     read = sum(len(batch) for batch in batches)
+    chosen_by = min(rows, read - read // (REPORT + 1))
+    seen, unseen = split_at(batches, chosen_by)
     with bar() as progress:
-        task = progress.add_task(f"tune {config.kind}", total=trials * read, text="")
+        task = progress.add_task(f"tune {config.kind}", total=trials * chosen_by + 2 * read, text="")
 
-        def watch(done: int, best: float) -> None:
-            text = f"{read:,} rows, {trials} trials" + (f"  best log loss {best:.5f}" if np.isfinite(best) else "")
-            progress.update(task, completed=done, text=text)
+        def watch(done: int, best: Trial | None) -> None:
+            progress.update(task, completed=done, text=f"{chosen_by:,} rows, {trials} trials  {so_far(best)}")
 
-        results = tune(config, batches, trials, watch)
-        progress.update(task, completed=trials * read)
-    return results
+        results = tune(config, seen, trials, watch)
+        done, lock = len(results) * chosen_by, Lock()
+
+        def count(more: int) -> None:
+            nonlocal done
+            with lock:
+                done += more
+                progress.update(task, completed=done, text=f"report on {read - chosen_by:,} rows  {so_far(results[0])}")
+
+        given = next(trial.config for trial in results if trial.given)
+        verdict = judge(given, results[0].config, seen, unseen, count)
+        progress.update(task, completed=trials * chosen_by + 2 * read)
+    return Tuned(results, verdict)
+
+
+def so_far(best: Trial | None) -> str:
+    """The best trial so far, in a few words for a progress bar."""
+    if best is None:
+        return ""
+    changed = ", ".join(f"{short(key)} {shown(value)}" for key, value in best.changed.items()) or "as given"
+    return f"best log loss {best.log_loss:.5f} ({changed})"
 
 
 def read_first(config: Config, paths: Sequence[str], rows: int) -> list[Batch]:
@@ -70,59 +103,66 @@ def read_first(config: Config, paths: Sequence[str], rows: int) -> list[Batch]:
     return batches
 
 
+def split_at(batches: Sequence[Batch], rows: int) -> tuple[list[Batch], list[Batch]]:
+    """The batches up to a row, and those from it on."""
+    parts: tuple[list[Batch], list[Batch]] = [], []
+    for batch in batches:
+        cut = min(max(rows, 0), len(batch))
+        for part, piece in zip(parts, (batch.rows(0, cut), batch.rows(cut, len(batch))), strict=True):
+            if len(piece):
+                part.append(piece)
+        rows -= cut
+    return parts
+
+
 def tune(
     config: Config,
     batches: Sequence[Batch],
     trials: int = 12,
-    watch: Callable[[int, float], None] = lambda rows, best: None,
+    watch: Callable[[int, Trial | None], None] = lambda rows, best: None,
     keys: Sequence[str] | None = None,
 ) -> list[Trial]:
     """Try up to `trials` settings on labelled batches, `config` itself first; returns the results, best first.
 
-    `watch` gets the rows learned by all trials so far and the best log loss. With `keys`, only these keys vary.
+    `watch` gets the rows learned by all trials so far and the best trial. With `keys`, only these keys vary. Keys and values that
+    cannot matter on these rows are left out (`effects`).
     """
     grid = grid_of(config)
     for key in keys or ():
         if key not in grid:
             raise InputError(f"{key!r} cannot be tuned{nearest(key, grid)}; keys to tune: {', '.join(grid)}")
-    grid = {key: axis for key, axis in grid.items() if keys is None or key in keys}
+    grid = useful(config, {key: axis for key, axis in grid.items() if keys is None or key in keys}, batches)
     search = GridSearch([len(axis) for axis in grid.values()], _start(config, grid))
-    results: list[Trial] = []
+    start = _values(grid, search.start)
+    results: dict[Point, Trial] = {}
     learned: list[int] = []
     one_at_a_time = Lock()
 
     def count(rows: int) -> None:
         with one_at_a_time:
             learned.append(rows)
-            watch(sum(learned), min((trial.log_loss for trial in results), default=np.inf))
+            watch(sum(learned), min(results.values(), key=_loss, default=None))
 
-    def attempt(point: Point) -> Trial:
-        values = {key: axis[index] for (key, axis), index in zip(grid.items(), point, strict=True)}
+    def attempt(point: Point) -> float:
+        values = _values(grid, point)
+        changes = {key: value for key, value in values.items() if value != start[key]}
         changed = config if point == search.start else with_values(config, values)
-        return Trial(changed, values, progressive_log_loss(changed, batches, count), point == search.start)
+        trial = Trial(changed, values, progressive_log_loss(changed, batches, count), point == search.start, changes)
+        with one_at_a_time:
+            results[point] = trial
+        return trial.log_loss
 
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        while len(results) < trials and (points := search.proposals()[: trials - len(results)]):
-            # Finish a round before the next: the order of trials must not depend on which thread is faster.
-            found = list(pool.map(attempt, points))
-            results += found
-            search.tell(points, [trial.log_loss for trial in found])
-    return sorted(results, key=lambda trial: trial.log_loss)
+    search.run(trials, attempt)
+    return sorted((results[point] for point in sorted(results)), key=lambda trial: (trial.log_loss, not trial.given))
 
 
 def progressive_log_loss(config: Config, batches: Sequence[Batch], count: Callable[[int], None] = lambda rows: None) -> float:
     """The log loss of a new model that predicts each row before it learns it; with sampling, that of the whole stream."""
-    model = new_model(config, batches[0])
-    position, loss, weight = 0, 0.0, 0.0
-    for batch in batches:
-        kept, predicted, weights = learn_rows(model, batch, position)
-        position += len(batch)
-        if len(kept):
-            assert kept.clicks is not None
-            safe = np.clip(np.where(kept.clicks > 0, predicted, 1.0 - predicted), CLIP, 1.0)
-            loss -= float(weights @ np.log(safe))
-            weight += float(weights.sum())
-        count(len(batch))
+    loss, weight = 0.0, 0.0
+    for clicks, predicted, weights in progressive(config, batches, count):
+        safe = np.clip(np.where(clicks > 0, predicted, 1.0 - predicted), CLIP, 1.0)
+        loss -= float(weights @ np.log(safe))
+        weight += float(weights.sum())
     return loss / weight
 
 
@@ -130,15 +170,33 @@ def _start(config: Config, grid: Grid) -> Point:
     return tuple(list(axis).index(current_value(config, key)) for key, axis in grid.items())
 
 
+def _values(grid: Grid, point: Point) -> dict[str, Any]:
+    return {key: axis[index] for (key, axis), index in zip(grid.items(), point, strict=True)}
+
+
+def _loss(trial: Trial) -> float:
+    return trial.log_loss
+
+
+def short(key: str) -> str:
+    """A key without its table."""
+    return key.removeprefix("model.").removeprefix("training.")
+
+
+def shown(value: Any) -> str:
+    """A value of a key; a dash for none."""
+    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
 def results_table(results: Sequence[Trial]) -> Table:
     """All trials with their values, best first."""
     keys = list(results[0].values)
-    names = [key.removeprefix("model.").removeprefix("training.") for key in keys]
+    names = [short(key) for key in keys]
     table = plain_table(f"{results[0].config.kind}: progressive log loss of {len(results)} settings", "log loss", ["gain", *names])
     given = next((trial.log_loss for trial in results if trial.given), results[0].log_loss)
     best = results[0]
     for trial in results:
         gain = "as given" if trial.given else f"{given - trial.log_loss:+.5f}"
-        cells = ["–" if trial.values[key] is None else str(trial.values[key]) for key in keys]
+        cells = [shown(trial.values[key]) for key in keys]
         table.add_row(f"{trial.log_loss:.5f}", gain, *cells, style="bold" if trial is best else None)
     return table

@@ -36,6 +36,11 @@ def test_the_grid_holds_the_given_values():
     assert "model.prior.linear" not in grid_of(small_config(linear=False))
 
 
+def test_a_given_value_replaces_its_like():
+    axis = grid_of(small_config(prior={"embedding": 0.0501}))["model.prior.embedding"]
+    assert 0.0501 in axis and 0.05 not in axis and {0.025, 0.1} <= set(axis)
+
+
 def test_half_lives_in_rows():
     for training in ({}, {"half_life": "1M rows"}):
         grid = grid_of(small_config(PLAIN_SCHEMA, training))

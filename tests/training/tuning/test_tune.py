@@ -8,7 +8,7 @@ from pbodl.training.display import console
 from pbodl.training.session import train
 from pbodl.training.tuning import tune as tuning
 from pbodl.training.tuning.grids import GRIDS, current_value
-from pbodl.training.tuning.tune import progressive_log_loss, read_first, tune, tune_log
+from pbodl.training.tuning.tune import Trial, progressive_log_loss, read_first, so_far, split_at, tune, tune_log
 from tests.click_log import PLAIN, click_log
 from tests.training.logs import chunks, small_config, write_log
 
@@ -46,10 +46,13 @@ def test_the_choice_is_deterministic():
 
 
 def test_progress_is_told():
-    seen: list[tuple[int, float]] = []
+    seen: list[tuple[int, Trial | None]] = []
     results = tune(small_config(), BATCHES[:2], 4, lambda rows, best: seen.append((rows, best)))
     assert sorted(rows for rows, _ in seen)[-1] == 4 * 300
-    assert min(best for _, best in seen) >= results[0].log_loss
+    assert min(best.log_loss for _, best in seen if best is not None) >= results[0].log_loss
+    best = max((trial for trial in results if not trial.given), key=lambda trial: len(trial.changed))
+    assert all(f"{name.split('.')[-1]} " in so_far(best) for name in best.changed)
+    assert "as given" in so_far(next(trial for trial in results if trial.given))
 
 
 @pytest.mark.parametrize("kind", sorted(set(GRIDS) - {"fm-batch", "dnn-batch"}))
@@ -85,11 +88,33 @@ def test_tune_log_takes_the_first_rows(tmp_path, monkeypatch):
     path = write_log(tmp_path / "log.parquet", 500)
     assert [len(batch) for batch in read_first(small_config(), [path], 300)] == [128, 128, 44]
     assert sum(len(batch) for batch in read_first(small_config(), [path], 10_000)) == 500
-    results = tune_log(small_config(), [path], rows=300, trials=2)
-    assert len(results) == 2
+    results, verdict = tune_log(small_config(prior={"linear": 1e-4}), [path], rows=300, trials=5)
+    assert len(results) == 5
+    assert verdict is not None and verdict.rows == 75
     with console.capture() as captured:
         console.print(tuning.results_table(results))
     assert "as given" in captured.get()
     assert "prior.embedding" in captured.get()
     with pytest.raises(InputError, match="at least 1"):
         tune_log(small_config(), [path], rows=0)
+
+
+def test_the_report_is_on_rows_that_no_trial_saw(tmp_path):
+    config = small_config(prior={"linear": 1e-4}, kind="fm-mlp")
+    path = write_log(tmp_path / "log.parquet", 600)
+    results, verdict = tune_log(config, [path], rows=10_000, trials=5)
+    batches = read_first(config, [path], 600)
+    seen, unseen = split_at(batches, 480)
+    assert [trial.log_loss for trial in results] == [progressive_log_loss(trial.config, seen) for trial in results]
+    assert sum(len(batch) for batch in unseen) == 120
+    best = results[0].config
+    ref = {name: 600 * progressive_log_loss(one, batches) for name, one in (("given", config), ("best", best))}
+    ref = {name: (ref[name] - 480 * progressive_log_loss(one, seen)) / 120 for name, one in (("given", config), ("best", best))}
+    assert verdict is not None and verdict.rows == 120
+    assert verdict.given["log_loss"] == pytest.approx(ref["given"], abs=1e-6)
+    assert verdict.best["log_loss"] == pytest.approx(ref["best"], abs=1e-6)
+
+
+def test_nothing_to_tune_leaves_the_given_setting():
+    results = tune(small_config(kind="adpredictor"), BATCHES[:1], 5, keys=["training.half_life"])
+    assert [(trial.given, trial.changed) for trial in results] == [(True, {})]
