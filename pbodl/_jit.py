@@ -109,6 +109,24 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function, **KERNEL)
 
 
+def by_type(kind: type, special: Callable[..., Any], general: Callable[..., Any], allocates: bool = False) -> Callable[..., Any]:
+    """A function that is `special` for a first argument of this NamedTuple, and `general` for any other.
+
+    Compiled callers choose when they are compiled, and contain one of the two: what a model does not use, it need not wait for. As
+    in a `kernel`, nothing is allocated, unless `allocates` says so.
+    """
+
+    def chosen(first: Any, *rest: Any) -> Any:
+        return (special if isinstance(first, kind) else general)(first, *rest)
+
+    def choose(first: Any, *rest: Any) -> Callable[..., Any]:
+        return (special if first.instance_class is kind else general).py_func  # type: ignore[attr-defined]
+
+    options = {"fastmath": FASTMATH, "error_model": "numpy", "forceinline": True, **({} if allocates else KERNEL)}
+    overload(chosen, jit_options=options, strict=False)(choose)
+    return chosen
+
+
 def prefetch(array: Any, row: Any) -> None:
     """Prefetch the start of array[row], which is needed soon: waiting for memory then overlaps with arithmetic."""
 

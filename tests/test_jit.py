@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -42,6 +43,46 @@ def take_numbers(counter, taken):
 def test_a_prefetch_changes_nothing():
     array = np.arange(12, dtype=np.float32).reshape(4, 3)
     assert total_with_prefetch(array, np.array([3, 0])) == array[[3, 0]].sum()
+
+
+@_jit.inlined
+def plus(first, amount):
+    return first.x + amount
+
+
+@_jit.inlined
+def minus(first, amount):
+    return first.x - amount
+
+
+class Plus(NamedTuple):
+    x: float
+
+
+class Minus(NamedTuple):
+    x: float
+
+
+by_sign = _jit.by_type(Plus, plus, minus)
+
+
+@_jit.jit
+def call_by_sign(first, amount):
+    return by_sign(first, amount)
+
+
+@pytest.mark.nojit
+def test_a_function_is_chosen_by_the_type_of_its_first_argument():
+    for call in (by_sign, call_by_sign):
+        assert (call(Plus(5.0), 2.0), call(Minus(5.0), 2.0)) == (7.0, 3.0)
+
+
+@compiled
+def test_a_caller_contains_only_the_function_that_was_chosen():
+    call_by_sign(Minus(5.0), 2.0), call_by_sign(Plus(5.0), 2.0)
+    for signature in call_by_sign.signatures:
+        text = call_by_sign.inspect_llvm(signature)
+        assert ("fadd" in text, "fsub" in text) == ((True, False) if "Plus" in str(signature[0]) else (False, True))
 
 
 @compiled

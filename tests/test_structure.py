@@ -68,6 +68,7 @@ TESTED_IN = {
     "experiments/ab/ad_market.py": "experiments/ab/test_ad_world.py",
     "experiments/ab/arm_figures.py": "experiments/ab/test_arm.py",
     "experiments/ab/lineup.py": "experiments/ab/test_ab_experiment.py",
+    "kernels/layers/operations.py": "kernels/test_network.py",
     "experiments/live_training.py": "experiments/test_live.py",
     "experiments/outcomes.py": "experiments/table1/test_table1_run.py",
     "experiments/table1/entries.py": "experiments/table1/test_table1_run.py",

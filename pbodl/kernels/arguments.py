@@ -55,6 +55,17 @@ class Shape(NamedTuple):
     group_of_field: np.ndarray  # int32 (fields,)
 
 
+class PairShape(NamedTuple):
+    """The `Shape` of a model of pairs: the same numbers in a type of its own, so that kernels are compiled for it alone."""
+
+    op: np.int64
+    mode: np.int64
+    sizes: np.ndarray
+    width: np.int64
+    shortcut: np.float32
+    group_of_field: np.ndarray
+
+
 class RowPrior(NamedTuple):
     """What a row is before any data: N(0, variance of its field), started at a small random mean."""
 
@@ -77,7 +88,7 @@ class Forgetting(NamedTuple):
 class Network(NamedTuple):
     """Everything about a model that learning a batch does not change."""
 
-    shape: Shape
+    shape: Shape | PairShape
     prior: RowPrior
     forgetting: Forgetting
     cap: np.float32  # the largest step of a mean, in units of its √variance; 0: no cap

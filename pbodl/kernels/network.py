@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import inlined, jit, prefetch
+from pbodl._jit import by_type, inlined, jit, prefetch
 from pbodl.kernels.adf import decay
-from pbodl.kernels.arguments import most_features
-from pbodl.kernels.layers.dense import BLOCK, DenseScratch, dense_backward, dense_forward, make_dense_scratch
+from pbodl.kernels.arguments import PairShape, most_features
+from pbodl.kernels.layers.dense import BLOCK, DenseScratch, make_dense_scratch
 from pbodl.kernels.layers.embedding import (
     are_plain,
     embedding_backward,
@@ -35,26 +35,16 @@ from pbodl.kernels.layers.embedding import (
     linear_columns,
     linear_forward,
 )
-from pbodl.kernels.layers.ffm import ffm_backward, ffm_forward
-from pbodl.kernels.layers.group_fm import group_fm_backward, group_fm_forward
-from pbodl.kernels.layers.interaction import (
-    BY_GROUP,
-    CONCAT,
-    FFM,
-    FM,
-    GROUP_FM,
-    PAIRS,
-    SUM,
-    concat_backward,
-    concat_forward,
-    fm_backward,
-    fm_forward,
-    sum_backward,
-    sum_forward,
+from pbodl.kernels.layers.interaction import FFM, FM, GROUP_FM, PAIRS
+from pbodl.kernels.layers.operations import (
+    dense_backward_from_top,
+    dense_forward_to_top,
+    operation_backward,
+    operation_forward,
+    weighted_pairs_forward,
 )
-from pbodl.kernels.layers.pairs import PairScratch, field_sums, learn_pairs, make_pair_scratch, pairs_backward, pairs_forward
+from pbodl.kernels.layers.pairs import PairScratch, make_pair_scratch
 from pbodl.kernels.layers.probit import probit_backward, probit_forward
-from pbodl.kernels.layers.relu import relu_backward, relu_forward
 from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.sample_blocks import add_outputs, make_block, pack_layers
 
@@ -90,14 +80,41 @@ class Scratch(NamedTuple):
     r_z: np.ndarray
     dense: DenseScratch
     bad_x: np.ndarray  # (G K,)
+
+
+class PairsScratch(NamedTuple):
+    """As `Scratch`, for a model of pairs."""
+
+    m_x: np.ndarray
+    v_x: np.ndarray
+    dm_x: np.ndarray
+    dv_x: np.ndarray
+    members: np.ndarray  # (1, features)
+    dm: np.ndarray  # (1, 1)
+    dv: np.ndarray
+    bad_x: np.ndarray
     pairs: PairScratch
 
 
 @jit
-def make_scratch(shape, features, depth):
-    """Scratch for samples of up to `features` features, each of `depth` = G K numbers."""
-    n_groups = shape.group_of_field.max() + 1 if shape.op in (FFM, GROUP_FM, PAIRS) else 1
-    vectors = n_groups if shape.op in BY_GROUP else 1
+def make_pairs_scratch(shape, features, depth):
+    """Scratch for a model of pairs."""
+    groups = shape.group_of_field.max() + 1
+    dim, f = depth // groups, np.float32
+    room, members = (features, groups, dim), np.empty((1, features), np.int32)
+    for j in range(features):
+        members[0, j] = j
+    return PairsScratch(
+        np.empty(room, f), np.empty(room, f), np.empty(room, f), np.empty(room, f), members,
+        np.empty((1, 1), f), np.empty((1, 1), f), np.empty(depth, f), make_pair_scratch(len(shape.group_of_field), groups, dim),
+    )  # fmt: skip
+
+
+@jit
+def make_layers_scratch(shape, features, depth):
+    """Scratch for a network with layers."""
+    n_groups = shape.group_of_field.max() + 1 if shape.op in (FFM, GROUP_FM) else 1
+    vectors = n_groups if shape.op == FFM else 1
     dim = depth // vectors
     layers = len(shape.sizes)
     widest = max(shape.width, shape.sizes.max()) + 1
@@ -117,115 +134,17 @@ def make_scratch(shape, features, depth):
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), make_dense_scratch(widest), np.empty(depth, f),
-        make_pair_scratch(len(shape.group_of_field) if shape.op == PAIRS else 1, vectors, dim),
     )  # fmt: skip
+
+
+# Scratch for samples of up to `features` features, each of `depth` = G K numbers.
+make_scratch = by_type(PairShape, make_pairs_scratch, make_layers_scratch, allocates=True)
 
 
 @jit
 def flat(vectors):
     """A view with all groups' vectors of a feature in one row: (features, G, K) as (features, G K)."""
     return vectors.reshape(vectors.shape[0], vectors.shape[1] * vectors.shape[2])
-
-
-@inlined
-def operation_forward(shape, features, sample, m_x, v_x, at, w):
-    """z_0 from the features: feature j is m_x[at[j]], in the table for IN_PLACE, else gathered. MODIFIES: w."""
-    first = features.indptr[sample]
-    n = features.indptr[sample + 1] - first
-    m_z, v_z = w.m_z[0], w.v_z[0]
-    if shape.op in (CONCAT, SUM):
-        for i in range(shape.width):
-            m_z[i] = ZERO
-            v_z[i] = ZERO
-    if shape.op == CONCAT:
-        concat_forward(m_x, v_x, n, features.fields, first, m_z, v_z)
-    elif shape.op == SUM:
-        sum_forward(m_x, v_x, n, m_z, v_z)
-    elif shape.op == FM:
-        fm_forward(m_x, v_x, at, n, 0, shape.mode, False, w.sums[0], m_z, v_z)
-    elif shape.op == PAIRS:
-        field_sums(m_x, v_x, at, n, features.fields, first, w.pairs)
-    else:
-        for j in range(n):
-            w.groups[j] = shape.group_of_field[features.fields[first + j]]
-        if shape.op == GROUP_FM:
-            group_fm_forward(m_x, v_x, at, n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], m_z, v_z)
-        else:
-            ffm_forward(m_x, v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, m_z, v_z)
-
-
-@inlined
-def operation_backward(shape, features, sample, m_x, v_x, at, w):
-    """Gradients by the features, feature j being m_x[at[j]], from those by z_0. MODIFIES: w."""
-    first = features.indptr[sample]
-    n = features.indptr[sample + 1] - first
-    dm_z, dv_z = w.dm[0], w.dv[0]
-    if shape.op == CONCAT:
-        concat_backward(n, features.fields, first, dm_z, dv_z, w.dm_x, w.dv_x)
-    elif shape.op == SUM:
-        sum_backward(n, dm_z, dv_z, w.dm_x, w.dv_x)
-    elif shape.op == FM:
-        fm_backward(m_x, v_x, at, w.members[0], n, 0, shape.mode, w.sums[0], dm_z, dv_z, w.dm_x, w.dv_x)
-    elif shape.op == PAIRS:
-        pairs_backward(n, features.fields, first, dm_z[0], dv_z[0], w.pairs, w.dm_x, w.dv_x)
-    elif shape.op == GROUP_FM:
-        group_fm_backward(
-            n, w.groups, shape.mode, w.members[0], w.m_p, w.v_p, w.sums[0], dm_z, dv_z, w.dm_p, w.dv_p, w.dm_x, w.dv_x
-        )
-    else:
-        ffm_backward(w.m_x, w.v_x, n, w.groups, shape.mode, w.members, w.counts, w.m_p, w.v_p, w.sums, dm_z, dv_z, w.dm_x, w.dv_x)
-
-
-@inlined
-def centred(m_z, n, centre, total):
-    """Subtract the centre from n hidden units, and add them to the totals. MODIFIES: m_z, total."""
-    for i in range(n):
-        total[i] += m_z[i]
-        m_z[i] -= centre[i]
-    total[n] += 1.0
-
-
-@inlined
-def dense_layers_forward(dense, shape, w):
-    """z_L of one sample, without the linear term, from z_0. MODIFIES: w, dense.total."""
-    if shape.op == PAIRS:
-        return pairs_forward(dense.mean[0, 0], dense.variance[0, 0], shape.group_of_field, w.pairs)
-    top = len(shape.sizes) - 2
-    for l in range(top + 1):  # noqa: E741
-        n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
-        dense_forward(dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out, w.r_z[l], w.m_a[l], w.v_a[l])
-        if l < top:
-            relu_forward(w.m_a[l], w.v_a[l], n_out, w.m_z[l + 1], w.v_z[l + 1], w.above[l], w.below[l], w.ratio[l])
-            centred(w.m_z[l + 1], n_out, dense.centre[l + 1], dense.total[l + 1])
-    mean, variance = w.m_a[top, 0], w.v_a[top, 0]
-    for i in range(shape.width):
-        mean += shape.shortcut * w.m_z[0, i]
-        variance += shape.shortcut * shape.shortcut * w.v_z[0, i]
-    return mean, variance
-
-
-@inlined
-def dense_layers_backward(dense, shape, dm_top, dv_top, power, cap, w):
-    """Update the dense weights and carry the gradients down to z_0; returns the rejected updates. MODIFIES: dense, w."""
-    if shape.op == PAIRS:
-        w.dm[0, 0], w.dv[0, 0] = dm_top, dv_top
-        return learn_pairs(dense.mean[0, 0], dense.variance[0, 0], dm_top, dv_top, power, cap, w.pairs)
-    top = len(shape.sizes) - 2
-    rejected = 0
-    w.dm[top + 1, 0], w.dv[top + 1, 0] = dm_top, dv_top
-    for l in range(top, -1, -1):  # noqa: E741
-        n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
-        if l < top:
-            relu_backward(w.m_z[l + 1], dense.centre[l + 1], w.above[l], w.below[l], w.ratio[l], n_out, w.dm[l + 1], w.dv[l + 1])
-        rejected += dense_backward(
-            dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], w.r_z[l], n_in, n_out,
-            w.dm[l + 1], w.dv[l + 1], power, cap, w.dm[l], w.dv[l], w.dense,
-        )  # fmt: skip
-    below_hidden = shape.sizes[0] > 0
-    for i in range(shape.width):
-        w.dm[0, i] = shape.shortcut * dm_top + (w.dm[0, i] if below_hidden else ZERO)
-        w.dv[0, i] = shape.shortcut * shape.shortcut * dv_top + (w.dv[0, i] if below_hidden else ZERO)
-    return rejected
 
 
 @jit
@@ -301,13 +220,13 @@ def learn_batch(weights, network, samples, outputs):
         else:
             m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
             operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
-        m_top, v_top = dense_layers_forward(dense, shape, w)
+        m_top, v_top = dense_forward_to_top(shape, dense, w)
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v
         sign = 1.0 if clicks[sample] > ZERO else -1.0
         dm64, dv64 = probit_backward(m, v, sign)
         dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
-        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
+        rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
         if plain:
             operation_backward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
         else:
@@ -318,10 +237,45 @@ def learn_batch(weights, network, samples, outputs):
 
 
 @inlined
-def into_block(shape, w, s, z):
-    """Put z_0 into column s of a block. MODIFIES: z."""
+def add_pairs(shape, dense, w, s, block, mean, variance, sample):
+    """Add z_L of one sample to its linear term. MODIFIES: w, mean, variance."""
+    m_top, v_top = weighted_pairs_forward(shape, dense, w)
+    mean[sample], variance[sample] = mean[sample] + m_top, variance[sample] + v_top
+
+
+@inlined
+def into_block(shape, dense, w, s, block, mean, variance, sample):
+    """Put z_0 into column s of a block, for `add_outputs`. MODIFIES: block."""
     for i in range(shape.width):
-        z[0, i, s], z[1, i, s] = w.m_z[0, i], w.v_z[0, i]
+        block.z[0, i, s], block.z[1, i, s] = w.m_z[0, i], w.v_z[0, i]
+
+
+@jit
+def no_layers(shape, dense):
+    """Nothing to pack: pairs have no layers."""
+    return np.empty(0, np.float32), np.empty(0, np.float32)
+
+
+@jit
+def packed_layers(shape, dense):
+    """The packed layers, and room for a block of samples."""
+    return pack_layers(dense, shape.sizes), make_block(shape.sizes, shape.width)
+
+
+@inlined
+def nothing_left(shape, packed, block, mean, variance):
+    """All of a block's samples are complete."""
+
+
+@jit
+def block_outputs(shape, packed, block, mean, variance):
+    """Take a block's samples through the layers. MODIFIES: mean, variance, block."""
+    add_outputs(packed, shape, block, mean, variance)
+
+
+finish_sample = by_type(PairShape, add_pairs, into_block)
+block_of_samples = by_type(PairShape, no_layers, packed_layers, allocates=True)
+finish_block = by_type(PairShape, nothing_left, block_outputs, allocates=True)
 
 
 @jit
@@ -334,7 +288,7 @@ def predict_batch(weights, network, features, now, mean, variance):
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
     m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
     m_l, v_l = linear_columns(rows)
-    packed, block = pack_layers(dense, shape.sizes), make_block(shape.sizes, shape.width)
+    packed, block = block_of_samples(shape, dense)
     indptr, in_place = features.indptr, shape.op in IN_PLACE and forgetting.half_life == 0.0
     for begin in range(0, len(mean), BLOCK):
         n = min(BLOCK, len(mean) - begin)
@@ -352,13 +306,8 @@ def predict_batch(weights, network, features, now, mean, variance):
             else:
                 mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
                 operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
-            if shape.op == PAIRS:
-                m_top, v_top = dense_layers_forward(dense, shape, w)
-                mean[sample], variance[sample] = mean[sample] + m_top, variance[sample] + v_top
-            else:
-                into_block(shape, w, s, block.z)
-        if shape.op != PAIRS:
-            add_outputs(packed, shape, block, mean[begin : begin + n], variance[begin : begin + n])
+            finish_sample(shape, dense, w, s, block, mean, variance, sample)
+        finish_block(shape, packed, block, mean[begin : begin + n], variance[begin : begin + n])
 
 
 @jit

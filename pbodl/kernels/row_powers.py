@@ -11,17 +11,10 @@ from pbodl._jit import inlined, jit
 from pbodl.kernels.adf import adf_update
 from pbodl.kernels.arguments import most_features
 from pbodl.kernels.layers.embedding import embedding_forward
+from pbodl.kernels.layers.operations import dense_backward_from_top, dense_forward_to_top, operation_backward, operation_forward
 from pbodl.kernels.layers.probit import probit_backward
 from pbodl.kernels.layers.relu import NEGLIGIBLE
-from pbodl.kernels.network import (
-    REJECTED_DENSE,
-    dense_layers_backward,
-    dense_layers_forward,
-    flat,
-    make_scratch,
-    operation_backward,
-    operation_forward,
-)
+from pbodl.kernels.network import REJECTED_DENSE, flat, make_scratch
 from pbodl.kernels.normal import ONE, ZERO
 
 
@@ -81,12 +74,12 @@ def learn_to_powers(row_powers, weights, network, samples, outputs):
     for sample in range(len(clicks)):
         m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
         operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
-        m_top, v_top = dense_layers_forward(dense, shape, w)
+        m_top, v_top = dense_forward_to_top(shape, dense, w)
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v
         dm64, dv64 = probit_backward(m, v, 1.0 if clicks[sample] > ZERO else -1.0)
         dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
-        rejected[REJECTED_DENSE] += dense_layers_backward(dense, shape, dm, dv, power, cap, w)
+        rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
         power *= joint_scale(rows, row_powers, features, sample, dm_x, dm, np.float32(v))
         embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm, dv, power, cap, rejected)

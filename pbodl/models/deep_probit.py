@@ -27,6 +27,7 @@ from pbodl.kernels.arguments import (
     Network,
     NetworkWeights,
     Outputs,
+    PairShape,
     Rows,
     Shape,
     most_features,
@@ -159,7 +160,7 @@ class DeepProbit(Model):
         self.rejected = np.zeros(3, np.int64)
         self.learning = Learning()
 
-    def _shape(self, schema: Schema, spec: Any) -> Shape:
+    def _shape(self, schema: Schema, spec: Any) -> Shape | PairShape:
         width = interaction.width(self.op, spec.dim, len(schema.fields))
         sizes = (width, *spec.hidden, 1) if spec.hidden else (0, 1)
         return Shape(

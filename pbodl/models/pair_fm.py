@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from pbodl.data.schema import Schema
-from pbodl.kernels.arguments import Dense, Shape
+from pbodl.kernels.arguments import Dense, PairShape
 from pbodl.kernels.layers import interaction
 from pbodl.kernels.layers.pairs import DOUBT
 from pbodl.models.deep_probit import DeepProbit, empty_dense
@@ -63,10 +63,11 @@ class PairFM(DeepProbit):
             initial_spread=initial_spread, seed=seed,
         ))  # fmt: skip
 
-    def _shape(self, schema: Schema, spec: TableSpec) -> Shape:
+    def _shape(self, schema: Schema, spec: TableSpec) -> PairShape:
         pairs = interaction.width(self.op, spec.dim, len(schema.fields))
         sizes = np.array((pairs, 1), np.int64)
-        return Shape(np.int64(self.op), np.int64(interaction.EXACT), sizes, np.int64(pairs), np.float32(0.0), schema.group_codes)
+        exact, plain = np.int64(interaction.EXACT), np.float32(0.0)
+        return PairShape(np.int64(self.op), exact, sizes, np.int64(pairs), plain, schema.group_codes)
 
     def _initial_dense(self) -> Dense:
         """The weights of the pairs, and the bias, before any data."""
