@@ -97,12 +97,15 @@ class CsvHead:
 
 
 class Parser:
-    """Splits lines into the wanted columns."""
+    """Splits lines into the wanted columns.
 
-    def __init__(self, name: str, header: list[str], columns: Sequence[str], delimiter: str = ",") -> None:
+    spans  a quoted value may hold line ends; not so in a file that grows, where a row must not depend on what is there yet
+    """
+
+    def __init__(self, name: str, header: list[str], columns: Sequence[str], delimiter: str = ",", spans: bool = True) -> None:
         # Arrow wants distinct names; of those that occur twice, none is wanted.
         names = [name if header.count(name) == 1 else f"{name}\0{place}" for place, name in enumerate(header)]
-        self._name, self._header, self._delimiter = name, header, delimiter
+        self._name, self._header, self._delimiter, self._spans = name, header, delimiter, spans
         self._wanted = [header.index(name) for name in columns]
         self._names = names
         self._parse_options = pa.csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False)
@@ -117,7 +120,7 @@ class Parser:
         blank = lines.blank
         places = np.arange(len(lines))
         table = None if blank.any() else self._parse(lines.data, len(lines))
-        starts = row_starts(lines, self._delimiter) if table is None and b'"' in lines.data else None
+        starts = row_starts(lines, self._delimiter) if table is None and self._spans and b'"' in lines.data else None
         if starts is not None and not blank[starts].any():
             table, places = self._parse(lines.data, len(starts)), starts
         faults: dict[int, str] = {}
@@ -151,7 +154,7 @@ class Parser:
 
     def _end_of(self, lines: LineBlock, place: int) -> int:
         """Behind which line a row ends that begins at a line with an open quote; 0 if this is no such row."""
-        if not ends_open(lines.line(place)):
+        if not self._spans or not ends_open(lines.line(place)):
             return 0
         for stop in range(place + 1, min(place + LONGEST_ROW, len(lines))):
             if ends_open(lines.line(stop)):

@@ -114,7 +114,7 @@ class TextTail:
             if self._header:
                 first = CsvHead(self._name, _lines(self._header))
                 columns = [column for column in first.columns if first.columns.count(column) == 1]
-                self._parser = Parser(self._name, first.columns, columns, first.delimiter)
+                self._parser = Parser(self._name, first.columns, columns, first.delimiter, spans=False)
         return self._parser is not None
 
     def _content(self, text: bytes, start: int) -> LineBlock | RowBlock:
