@@ -40,6 +40,7 @@ SECURITY = {
 
 UNKNOWN = "Object contains unknown field `"
 
+YEARS = "^(19|20|21)[0-9]{2}-"  # the start of a time in the years that are accepted
 RANKS = {"category": 0, "multi": 1, "number": 2}
 Value = str | int | float | bool | None
 # In JSON Schema, 7.0 is a whole number. Integers and floats are both exact up to here.
@@ -240,7 +241,10 @@ def _type(field: Field) -> Any:
 
 def _time_type(schema: Schema) -> Any:
     """Seconds since 1970, or another unit, or a text: ISO 8601, or the schema's own format."""
-    about = {"format": "date-time"} if schema.time_format is None else {"description": f"a time in the format {schema.time_format}"}
+    if schema.time_format is None:
+        about = {"format": "date-time", "pattern": YEARS}
+    else:
+        about = {"description": f"a time in the format {schema.time_format}"}
     scale = UNITS[schema.time_unit or "s"]
     number = Annotated[float, Meta(ge=EARLIEST * scale, le=(LATEST - 1) * scale)]
     text = Annotated[str, Meta(max_length=ECHO, extra_json_schema=about)]

@@ -49,7 +49,7 @@ def assert_error(response, status, code, field=None, *words):
         ({"candidates": [{"price": "dear"}]}, "candidates[0].price", "got `str`"),
         ({"candidates": [{"ad": ["a", "b"]}]}, "candidates[0].ad", "got `array`"),
         ({"candidates": [{"price": 1e301}]}, "candidates[0].price", "<= 1e+300"),
-        ({"user": {"tags": "tag1"}}, "user.tags", "expected `array | null`"),
+        ({"user": {"tags": 7}}, "user.tags", "got `int`"),
         ({"user": {"age": 1e300}}, "user.age", "<="),
         ({"context": {"time": 1e15}}, "context.time", "<="),
         ({"context": {"time": 1731283200500}}, "context.time", "a time is in epoch seconds, in the years 1900 to 2199"),
