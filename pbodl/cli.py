@@ -13,7 +13,15 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from pbodl.commands import data_commands, experiment_commands, model_commands, online_command, serving_commands, training_commands
+from pbodl.commands import (
+    compare_command,
+    data_commands,
+    experiment_commands,
+    model_commands,
+    online_command,
+    serving_commands,
+    training_commands,
+)
 from pbodl.system.failures import report
 from pbodl.training.display import console
 
@@ -33,6 +41,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "inspect": (model_commands.inspect, "inspect runs/first --feature site_id=85f751fd"),
     "rollback": (model_commands.roll_back, "rollback runs/first"),
     "tune": (training_commands.tune, "tune clicks.csv --trials 12 --out tuned.toml"),
+    "compare": (compare_command.compare, "compare clicks.csv --out results/compare"),
     "online": (online_command.online, "online --source clicks/ --config config.toml --out runs/live"),
     "serve": (serving_commands.serve, "serve runs/first --port 8080"),
     "up": (serving_commands.up, "up --rate 2000 --port 8080"),

@@ -65,6 +65,7 @@ SYNTH = ("data", "synth", "--out", "new.csv")
 TABLE1 = ("experiment", "table1", "log.parquet", "--config", "config.toml", "--out", "new")
 AB = ("experiment", "ab", "--out", "new")
 TUNE = ("tune", "log.parquet", "--config", "config.toml", "--out", "new.toml")
+COMPARE = ("compare", "log.parquet", "--config", "config.toml", "--out", "new")
 SETTINGS = (
     "model.dim=0", "model.dim=-3", "model.dim=x", "model.hidden=[0]", "model.hidden=5", "model.capacity=-1", "model.kind=none",
     "training.half_life=soon", "training.half_life=-1d", "training.negative_rate=0", "training.negative_rate=nan",
@@ -79,6 +80,7 @@ BAD: list[tuple[str, ...]] = [
             (TRAIN, "--workers"), (TRAIN, "--shards"), (TRAIN, "--minibatch"), (STREAM, "--workers"), (STREAM, "--join-capacity"),
             (SERVE, "--workers"), (SERVE, "--max-candidates"), (SERVE, "--max-body"), (SERVE, "--max-concurrent"), (UP, "--rows"),
             (SYNTH, "--rows"), (SYNTH, "--days"), ((*REPLAY, "--to", "new.jsonl"), "--pack"), (TUNE, "--rows"), (TUNE, "--trials"),
+            (COMPARE, "--rows"), (COMPARE, "--tune-rows"),
             (TABLE1, "--test-days"), (TABLE1, "--seeds"), (TABLE1, "--trials"), (TABLE1, "--tune-rows"), (AB, "--days"),
             (AB, "--seeds"), (AB, "--ads"), (AB, "--requests-per-day"), (AB, "--workers"),
         )
@@ -149,6 +151,7 @@ def writers(folder: str) -> list[tuple[str, ...]]:
         ("predict", f"{folder}/run", "log.parquet", "--out", f"{folder}/ctr.csv"),
         ("rollback", f"{folder}/run"),
         ("tune", "log.parquet", "--config", "config.toml", *small, "--out", f"{folder}/tuned.toml"),
+        ("compare", "log.parquet", "--config", "config.toml", "--models", "ftrl", "--out", f"{folder}/compare"),
         ("online", "--source", "log.parquet", "--config", "config.toml", "--until-end", "--out", f"{folder}/live"),
         ("up", "--out", f"{folder}/up", "--port", "0"),
         ("data", "synth", "--rows", "20000", "--out", f"{folder}/world.csv"),

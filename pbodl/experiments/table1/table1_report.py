@@ -26,7 +26,7 @@ def write_table1(out: Path, result: Mapping[str, Any], config: Config) -> None:
         f"({facts['test_days']} day(s)); {facts['seeds']} seed(s); {facts['trials']} settings tried per model on the first "
         f"{min(facts['tune_rows'], facts['train_rows']):,} training rows."
     )
-    chosen = [(model["name"], _settings(model["chosen"])) for model in result["models"]]
+    chosen = [(model["name"], _chosen(model["chosen"])) for model in result["models"]]
     text = f"# Table 1\n\n{lead}\n\n{markdown(COLUMNS, rows)}\n\n"
     text += f"## Settings chosen\n\n{markdown(('model', 'settings'), chosen)}\n\n"
     text += f"Data checksum {facts['checksum']}, PBODL {facts['version']}.\n"
@@ -71,11 +71,14 @@ def _difference(model: Mapping[str, Any], reference: str, figure: str) -> str:
     return f"{against[figure]:+.4f} ({against[f'{figure}_low']:+.4f} to {against[f'{figure}_high']:+.4f})"
 
 
-def _settings(chosen: Mapping[str, Any]) -> str:
-    settings = {key: value for key, value in chosen["model"].items() if key != "seed"}
-    if chosen["half_life"] is not None:
-        settings["half_life"] = chosen["half_life"]
-    return ", ".join(f"{key} {_plain(value)}" for key, value in settings.items()) or "defaults"
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """The settings of a model that are not its defaults."""
+    return ", ".join(f"{key} {_plain(value)}" for key, value in settings.items() if key != "seed") or "defaults"
+
+
+def _chosen(chosen: Mapping[str, Any]) -> str:
+    half_life = {} if chosen["half_life"] is None else {"half_life": chosen["half_life"]}
+    return settings_text({**chosen["model"], **half_life})
 
 
 def _plain(value: Any) -> str:

@@ -1,0 +1,1 @@
+"""Our models and other libraries side by side on a user's own log."""
