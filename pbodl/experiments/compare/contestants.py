@@ -96,11 +96,11 @@ OURS = {
 }  # fmt: skip
 OTHERS = (
     Entry(
-        "river", "River, SGD", None, "river", "river", "river_rival", "RiverLogistic", {"optimiser": "sgd"},
+        "river", "River SGD", None, "river", "river", "river_rival", "RiverLogistic", {"optimiser": "sgd"},
         {"rate": (0.001, 0.003, 0.01, 0.03, 0.1)}, {"rate": 0.01},
     ),
     Entry(
-        "river-ftrl", "River, FTRL", None, "river", "river", "river_rival", "RiverLogistic", {"optimiser": "ftrl"},
+        "river-ftrl", "River FTRL", None, "river", "river", "river_rival", "RiverLogistic", {"optimiser": "ftrl"},
         {"rate": (0.02, 0.05, 0.1, 0.2, 0.4)}, {"rate": 0.1},
     ),
     Entry(
@@ -108,7 +108,7 @@ OTHERS = (
         {"rate": (0.03, 0.1, 0.5, 1.0, 2.0)}, {"rate": 0.5},
     ),
     Entry(
-        "vw-pairs", "Vowpal Wabbit, -q ::", None, "vowpalwabbit", "vowpalwabbit", "vw_rival", "VowpalWabbit", {"pairs": True},
+        "vw-pairs", "Vowpal Wabbit -q ::", None, "vowpalwabbit", "vowpalwabbit", "vw_rival", "VowpalWabbit", {"pairs": True},
         {"rate": (0.01, 0.03, 0.1, 0.3, 0.5)}, {"rate": 0.1},
     ),
     Entry(

@@ -43,7 +43,7 @@ def test_a_missing_library_is_named_with_its_install_line(monkeypatch):
     result = compare(config_of(), click_log(60), CompareSettings(), ["ftrl", "river", "river-ftrl", "vw", "lightgbm"])
     assert [line["model"] for line in result["models"]] == ["ftrl"]
     assert notes(result) == [
-        "not installed: River, SGD, River, FTRL; to add: pip install river",
+        "not installed: River SGD, River FTRL; to add: pip install river",
         "not installed: Vowpal Wabbit; to add: pip install vowpalwabbit",
         "not installed: LightGBM (batch); to add: pip install lightgbm",
     ]
