@@ -68,7 +68,7 @@ def ab(
         ),
     ] = None,
     market: Annotated[
-        str, typer.Option(help="standard; or quality: a small market where an ad's own quality is most of what is unknown.")
+        str, typer.Option(help="Kind of market: standard, or quality (small; an ad's own quality is most of what is unknown).")
     ] = "standard",
     first_seed: Annotated[int, typer.Option(min=0, max=MOST, help="Seed of the first world.")] = 0,
     burn_in: Annotated[
