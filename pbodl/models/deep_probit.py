@@ -89,7 +89,7 @@ class DeepProbit(Model):
     >>> rows = [{"user": u, "ad": a, "click": int(u == a)} for _ in range(30) for u in range(3) for a in range(3)]
     >>> _ = model.learn(rows)
     >>> p = model.predict([{"user": 1, "ad": 1}, {"user": 1, "ad": 2}, {"user": 7, "ad": 8}])
-    >>> bool(p.ctr[0] > 0.5 > p.ctr[1]), bool(p.variance[2] > p.variance[0])
+    >>> bool(p.ctr[0] > 0.5 > p.ctr[1]), bool(p.std[2] > p.std[0])
     (True, True)
     """
 

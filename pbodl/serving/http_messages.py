@@ -48,7 +48,11 @@ LARGEST_SEED = 2**53 - 1
 Seed = Annotated[int, Meta(ge=0, le=LARGEST_SEED)] | Annotated[float, Meta(ge=0, le=LARGEST_SEED, multiple_of=1)]
 Width = Annotated[float, Meta(ge=0.0, le=100.0)]
 Explore = Literal["none", "thompson", "ucb"]
-ExploreKey = Annotated[str, Meta(max_length=ECHO)] | Annotated[int, Meta(ge=-LARGEST_SEED, le=LARGEST_SEED)]
+ExploreKey = (
+    Annotated[str, Meta(max_length=ECHO)]
+    | Annotated[int, Meta(ge=-LARGEST_SEED, le=LARGEST_SEED)]
+    | Annotated[float, Meta(ge=-LARGEST_SEED, le=LARGEST_SEED, multiple_of=1)]  # 7.0 is the integer 7 in JSON
+)
 
 
 def echoed(text: str) -> str:
@@ -197,7 +201,8 @@ class Wire:
         shared = dict(zip(self._user, astuple(request.user), strict=True))
         shared |= zip(self._context, astuple(request.context), strict=True)
         seed = None if request.seed is None else int(request.seed)
-        explore = Exploration(request.explore, request.explore_key, seed, request.spread, request.c)
+        key = int(request.explore_key) if isinstance(request.explore_key, float) else request.explore_key
+        explore = Exploration(request.explore, key, seed, request.spread, request.c)
         return Parsed(shared, list(map(astuple, request.candidates)), explore, request.detail)
 
     def _explained(self, error: str) -> RequestError:

@@ -81,7 +81,7 @@ def test_naive_transcription(prior: float) -> None:
 @pytest.mark.parametrize("half_life", [None, "1h"])
 def test_sum_operation_of_one_dimension(half_life: str | None) -> None:
     # With numbers, lists, weights and time: everything that both understand. Ours decays a bias in steps, hence the tolerance.
-    prior = pbodl.Prior(embedding=0.3, dense=0.3)
+    prior = pbodl.Prior(embedding=0.3, bias=0.3)
     ref = pbodl.SparseMLP(
         RICH, dim=1, hidden=(), linear=False, initial_spread=0.0, prior=prior, half_life=half_life, decay_mean=True
     )

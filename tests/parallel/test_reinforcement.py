@@ -32,7 +32,7 @@ def toy_posterior(rows: list[dict[str, int]]):
 
 def learned(rows: list[dict[str, int]], kernel=None):
     """Means and variances of the toy's weights, the bias last."""
-    prior = pbodl.Prior(embedding=VARIANCE, dense=VARIANCE)
+    prior = pbodl.Prior(embedding=VARIANCE, bias=VARIANCE)
     model = pbodl.SparseMLP(TOY, dim=1, hidden=(), linear=False, initial_spread=0.0, prior=prior)
     if kernel is not None:
         model.learn_with(kernel)

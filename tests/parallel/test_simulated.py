@@ -138,16 +138,17 @@ def world_log(rows):
 
 def test_what_would_diverge_is_held_back_by_the_ramp_else_braked_and_said(monkeypatch):
     schema, batch = world_log(40_000)
-    ref = log_loss(batch, pbodl.FMMLP(schema).learn(batch))
-    reckless = Cluster(pbodl.FMMLP(schema), 16, 256, merge="add")
+    prior = pbodl.Prior(bias=None)  # without a wide bias, less holds it
+    ref = log_loss(batch, pbodl.FMMLP(schema, prior=prior).learn(batch))
+    reckless = Cluster(pbodl.FMMLP(schema, prior=prior), 16, 256, merge="add")
     reckless.schedule.next = lambda *given: Round(16, 256)  # type: ignore[method-assign]
     assert log_loss(batch, np.clip(reckless.learn(batch), 1e-15, 1 - 1e-15)) > 1.5 * ref
     for workers, rows in ((16, 256), (64, 1024)):
-        cluster = Cluster(pbodl.FMMLP(schema), workers, rows, merge="add")
+        cluster = Cluster(pbodl.FMMLP(schema, prior=prior), workers, rows, merge="add")
         assert log_loss(batch, cluster.learn(batch)) < ref + 0.01, (workers, rows)
     monkeypatch.setattr("pbodl.parallel.schedule.RAMP", 0.05)
     for workers, rows in ((16, 256), (64, 1024)):
-        cluster = Cluster(pbodl.FMMLP(schema), workers, rows, merge="add")
+        cluster = Cluster(pbodl.FMMLP(schema, prior=prior), workers, rows, merge="add")
         with pytest.warns(UserWarning, match="messages overshoot: after .* rows the predictive variance has risen"):
             assert log_loss(batch, np.clip(cluster.learn(batch), 1e-9, 1 - 1e-9)) < ref + 0.05, (workers, rows)
         assert cluster.schedule.brakes > 0

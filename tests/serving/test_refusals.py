@@ -59,7 +59,7 @@ def assert_error(response, status, code, field=None, *words):
         ({"c": -1.0}, "c", ">= 0"),
         ({"spread": -0.1}, "spread", ">= 0"),
         ({"spread": "wide"}, "spread", "expected `float`"),
-        ({"explore_key": ["a"]}, "explore_key", "expected `int | str | null`"),
+        ({"explore_key": ["a"]}, "explore_key", "expected `int | float | str | null`"),
         ({"explore_key": "x" * 1000}, "explore_key", "length <= 200"),
         ({"detail": "yes"}, "detail", "expected `bool`"),
     ],
