@@ -56,7 +56,10 @@ def ab(
     out: OutFolder,
     days: Annotated[int, typer.Option(min=1, max=100_000, help="Number of days that the test lasts.")] = 7,
     requests_per_day: Annotated[
-        int | None, typer.Option(min=1, max=MOST, help="Total requests per day across all arms (default: 400 per ad and arm).")
+        int | None,
+        typer.Option(
+            min=1, max=MOST, help="Total requests per day across all arms (default: 17 per ad and arm, or 400 in the small market)."
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=MOST, help="Number of simulated worlds.")] = 3,
     ads: Annotated[
