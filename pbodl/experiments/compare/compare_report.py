@@ -52,6 +52,9 @@ def comparison_table(result: Mapping[str, Any]) -> Table:
     return shown
 
 
+STARTING = "Our models have their defaults, the others rates that suit click logs"
+
+
 def lead(result: Mapping[str, Any]) -> str:
     """What was done, in a few sentences."""
     facts = result["provenance"]
@@ -59,7 +62,7 @@ def lead(result: Mapping[str, Any]) -> str:
     tuned = f"{facts['trials']} settings tried for each model on the first {min(facts['tune_rows'], learned):,} rows"
     return (
         f"One pass over {learned:,} rows, each predicted before it is learned; then {frozen:,} rows with the models frozen. "
-        f"{tuned if facts['trials'] else 'Default settings'}. Differences are those to {result['reference']}, by a paired "
+        f"{tuned if facts['trials'] else STARTING}. Differences are those to {result['reference']}, by a paired "
         "bootstrap: a model is better if its whole interval is below 0."
     )
 
