@@ -1,0 +1,75 @@
+"""Reported variances against known truth: coverage, forgetting over many days, and options in pairs."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pbodl
+from pbodl.data.batch import Batch
+from pbodl.data.convert import concat, from_data
+from pbodl.data.synthetic import World
+from pbodl.experiments.uncertainty.honesty import coverage, latent
+from pbodl.models.contract import Model
+from pbodl.models.recalibration import recalibrated_latent
+
+pytestmark = pytest.mark.slow
+NEXT = 10_000
+OPTIONS: dict[str, dict[str, Any]] = {
+    "half_life": {"half_life": "3d"},
+    "decay_mean": {"half_life": "7d", "decay_mean": True},
+    "fixed priors": {"adapt_prior": False},
+    "step_cap": {"step_cap": 3.0},
+    "negative_rate": {"negative_rate": 0.3},
+    "capacity": {"capacity": 40_000},
+    "time_to_live": {"time_to_live": "10d"},
+}
+
+
+def world(seed: int, rows: int, days: int) -> tuple[pbodl.Schema, Batch, np.ndarray]:
+    made = World(seed=seed, rows=rows, days=days)
+    parts = list(made.batches())
+    truth = latent(np.concatenate([part.column("p_true").to_numpy() for part in parts]))
+    return made.schema, concat([from_data(made.schema, part, True) for part in parts]), truth
+
+
+def honesty(model: Model, batch: Batch, truth: np.ndarray) -> dict[str, Any]:
+    """The figures of a model that learns all but the last rows, and predicts these."""
+    n, rate = len(batch) - NEXT, model.negative_rate
+    rng = np.random.default_rng(0)
+    for start in range(0, n, 16_384):
+        part = batch.rows(start, min(start + 16_384, n))
+        assert part.clicks is not None
+        model.learn(part.take(np.flatnonzero((part.clicks > 0) | (rng.random(len(part)) < rate))))
+    mean, deviation = recalibrated_latent(model, model.predict(batch.rows(n, len(batch))))
+    return coverage(mean, deviation, truth[n:])
+
+
+@pytest.mark.parametrize("seed", [401, 402])
+def test_intervals_hold_what_they_promise(seed):
+    schema, batch, truth = world(seed, 160_000, 4)
+    inside = honesty(pbodl.PairFM(schema), batch, truth)["inside"]
+    assert inside["50"] == pytest.approx(0.50, abs=0.06)
+    assert inside["80"] == pytest.approx(0.80, abs=0.06)
+    assert inside["95"] == pytest.approx(0.95, abs=0.03)
+
+
+@pytest.mark.parametrize("half_life", [None, "30d", "7d", "1d"])
+def test_forgetting_for_thirty_days_leaves_the_deviation_as_large_as_the_error(half_life):
+    schema, batch, truth = world(403, 300_000, 30)
+    found = honesty(pbodl.PairFM(schema, half_life=half_life), batch, truth)
+    assert found["deviation"] == pytest.approx(found["error"], rel=0.25)
+
+
+@pytest.fixture(scope="module")
+def thirty_days() -> tuple[pbodl.Schema, Batch, np.ndarray]:
+    return world(404, 70_000, 30)
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(OPTIONS, 2)))
+def test_options_in_pairs_leave_the_deviation_and_the_error_of_one_size(one, other, thirty_days):
+    schema, batch, truth = thirty_days
+    found = honesty(pbodl.PairFM(schema, **{**OPTIONS[one], **OPTIONS[other]}), batch, truth)
+    assert 0.65 < found["deviation"] / found["error"] < 1.5
+    assert found["error"] < 0.8
