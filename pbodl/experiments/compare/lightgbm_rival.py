@@ -6,8 +6,8 @@ thread, as every contestant: on a busy machine, LightGBM's threads mostly wait f
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-import lightgbm
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ class LightGBM:
     """Gradient boosting; it predicts nothing before `finish`."""
 
     def __init__(self, schema: Schema, leaves: int, rate: float) -> None:
+        import lightgbm  # optional
+
+        self._library = lightgbm
         self.schema = with_raw_numbers(schema)
         self._settings = {
             "objective": "binary", "metric": "binary_logloss", "num_leaves": leaves, "learning_rate": rate, "seed": 0,
@@ -35,7 +38,7 @@ class LightGBM:
         self._clicks: list[NDArray[np.float32]] = []
         self._weights: list[NDArray[np.float32]] = []
         self._known: list[NDArray[np.uint64]] = []  # frequent keys of each field
-        self._booster: lightgbm.Booster | None = None
+        self._booster: Any = None
 
     def learn(self, batch: Batch) -> None:
         assert batch.clicks is not None
@@ -53,19 +56,19 @@ class LightGBM:
         trees = MOST_TREES
         if cut > 0:
             first = self._data(matrix[:cut], clicks[:cut], weights[:cut])
-            valid = lightgbm.Dataset(matrix[cut:], clicks[cut:], weight=weights[cut:], reference=first)
-            stopping = lightgbm.early_stopping(PATIENCE, verbose=False)
-            trial = lightgbm.train(self._settings, first, MOST_TREES, valid_sets=[valid], callbacks=[stopping])
+            valid = self._library.Dataset(matrix[cut:], clicks[cut:], weight=weights[cut:], reference=first)
+            stopping = self._library.early_stopping(PATIENCE, verbose=False)
+            trial = self._library.train(self._settings, first, MOST_TREES, valid_sets=[valid], callbacks=[stopping])
             trees = max(trial.best_iteration, 1)
-        self._booster = lightgbm.train(self._settings, self._data(matrix, clicks, weights), trees)
+        self._booster = self._library.train(self._settings, self._data(matrix, clicks, weights), trees)
 
     def predict(self, batch: Batch) -> NDArray[np.float64]:
         assert self._booster is not None
         return np.asarray(self._booster.predict(self._matrix(_columns(batch, self.schema.fields))), np.float64)
 
-    def _data(self, matrix: NDArray, clicks: NDArray[np.float32], weights: NDArray[np.float32]) -> lightgbm.Dataset:
+    def _data(self, matrix: NDArray, clicks: NDArray[np.float32], weights: NDArray[np.float32]) -> Any:
         categories = [index for index, field in enumerate(self.schema.fields) if not field.is_scaled]
-        return lightgbm.Dataset(matrix, clicks, weight=weights, categorical_feature=categories)
+        return self._library.Dataset(matrix, clicks, weight=weights, categorical_feature=categories)
 
     def _matrix(self, columns: Columns) -> NDArray[np.float64]:
         """Numbers as they are, NaN where there is none; categories from 1 up, 0 for rare and unknown ones."""

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from vowpalwabbit import Workspace
 
 from pbodl.data.batch import Batch
 from pbodl.data.running_scale import RunningScale
@@ -18,6 +17,8 @@ class VowpalWabbit:
     """Vowpal Wabbit's default learner with logistic loss."""
 
     def __init__(self, schema: Schema, pairs: bool, rate: float) -> None:
+        from vowpalwabbit import Workspace  # optional
+
         self.schema = schema
         self._scale = RunningScale(schema)
         how = "-b 24 -q ::" if pairs else "-b 22"

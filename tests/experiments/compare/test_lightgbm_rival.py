@@ -5,12 +5,12 @@ import pytest
 
 from pbodl.data.convert import from_data
 from pbodl.data.schema import Field, Schema
+from pbodl.experiments.compare import lightgbm_rival
 from tests.experiments.compare.rivals import check_rival
-
-lightgbm_rival = pytest.importorskip("pbodl.experiments.compare.lightgbm_rival", exc_type=ImportError)
 
 
 def test_lightgbm():
+    pytest.importorskip("lightgbm")
     check_rival("lightgbm", online=False)
 
 
