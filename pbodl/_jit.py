@@ -73,6 +73,12 @@ def _cache_folder(layer: str) -> str | None:
     return str(home / f"numba-{layer}-{digest.hexdigest()}")
 
 
+def compiled_before() -> bool:
+    """Whether kernels of this version were compiled on this machine; if not, the first rows wait for it."""
+    folder = _cache_folder("kernels")
+    return folder is not None and os.path.isdir(folder) and any(os.scandir(folder))
+
+
 def _compiled(function: Callable[..., Any], fastmath: set[str] = FASTMATH, **options: Any) -> Callable[..., Any]:
     layer = f"{function.__module__}.".split(".")[1]
     folder = _cache_folder(layer if layer in LAYERS else LAYERS[-1])

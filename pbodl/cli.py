@@ -21,6 +21,7 @@ from pbodl.commands import (
     online_command,
     serving_commands,
     training_commands,
+    warmup_command,
 )
 from pbodl.system.failures import report
 from pbodl.training.display import console
@@ -44,6 +45,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "compare": (compare_command.compare, "compare clicks.csv --out results/compare"),
     "online": (online_command.online, "online --source clicks/ --config config.toml --out runs/live"),
     "serve": (serving_commands.serve, "serve runs/first --port 8080"),
+    "warmup": (warmup_command.warmup, "warmup pair-fm"),
     "up": (serving_commands.up, "up --rate 2000 --port 8080"),
 }
 for _name, (_function, _example) in COMMANDS.items():

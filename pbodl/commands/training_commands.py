@@ -24,6 +24,7 @@ from pbodl.commands.shared_options import (
     layout_keys,
     print_json,
 )
+from pbodl.commands.warmup_command import tell_if_compiling
 from pbodl.parallel.cluster.ledger import ledger_table
 from pbodl.parallel.engines import check_engine
 from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
@@ -83,6 +84,7 @@ def train(
     settings = check_config(
         with_changes(chosen_tables(config, preset, data, out, resume, layout_keys(columns, delimiter)), changes)
     )
+    tell_if_compiling()
     try:
         summary = train_model(
             settings, data, out, resume=resume, bad_rows=bad_rows, bad_rows_file=bad_rows_file, keep_names=keep_names, **how

@@ -1,0 +1,33 @@
+"""Compiling beforehand: every kind goes through all steps, and an unknown one is refused."""
+
+import pytest
+from typer.testing import CliRunner
+
+from pbodl import _jit
+from pbodl.cli import app
+from pbodl.commands import warmup_command
+from pbodl.commands.warmup_command import STEPS, compile_steps
+from pbodl.errors import InputError
+
+
+@pytest.mark.parametrize("kind", ["pair-fm", "ftrl"])
+def test_a_model_is_used_in_every_way(kind):
+    assert tuple(compile_steps(kind)) == STEPS
+
+
+def test_the_command_takes_kinds_and_refuses_unknown_ones():
+    assert CliRunner().invoke(app, ["warmup", "adpredictor"]).exit_code == 0
+    refused = CliRunner().invoke(app, ["warmup", "pear-fm"]).exception
+    assert isinstance(refused, InputError) and "pair-fm" in str(refused)
+
+
+def test_a_wait_for_the_compiler_is_announced_once(monkeypatch, tmp_path, capsys):
+    said = []
+    monkeypatch.setattr(warmup_command.console, "print", said.append)
+    monkeypatch.setattr(_jit, "_cache_folder", lambda layer: str(tmp_path / layer))
+    warmup_command.tell_if_compiling()
+    assert len(said) == 1 and "compiling once" in said[0]
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "a.nbi").touch()
+    warmup_command.tell_if_compiling()
+    assert len(said) == 1
