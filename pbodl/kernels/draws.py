@@ -181,10 +181,10 @@ def sample_pairs(weights, network, features, now, seeds, z):
             z[draw, sample] = z_s
 
 
-@jit
 def sample_batch(weights, network, features, now, seeds, z):
-    """z_L of every sample under every draw, one seed for each. MODIFIES: z (draws, samples)."""
-    if network.shape.op == PAIRS:
-        sample_pairs(weights, network, features, now, seeds, z)
-    else:
-        sample_points(weights, network, features, now, seeds, z)
+    """z_L of every sample under every draw, one seed for each. MODIFIES: z (draws, samples).
+
+    Not compiled itself: a model waits only for the compilation of its own way.
+    """
+    sample = sample_pairs if network.shape.op == PAIRS else sample_points
+    sample(weights, network, features, now, seeds, z)
