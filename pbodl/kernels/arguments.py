@@ -55,15 +55,10 @@ class Shape(NamedTuple):
     group_of_field: np.ndarray  # int32 (fields,)
 
 
-class PairShape(NamedTuple):
-    """The `Shape` of a model of pairs: the same numbers in a type of its own, so that kernels are compiled for it alone."""
+class PairShape(Shape):
+    """The shape of a model of pairs: a type of its own, so that kernels are compiled for it alone (`_jit.by_type`)."""
 
-    op: np.int64
-    mode: np.int64
-    sizes: np.ndarray
-    width: np.int64
-    shortcut: np.float32
-    group_of_field: np.ndarray
+    __slots__ = ()
 
 
 class RowPrior(NamedTuple):
@@ -88,7 +83,7 @@ class Forgetting(NamedTuple):
 class Network(NamedTuple):
     """Everything about a model that learning a batch does not change."""
 
-    shape: Shape | PairShape
+    shape: Shape
     prior: RowPrior
     forgetting: Forgetting
     cap: np.float32  # the largest step of a mean, in units of its √variance; 0: no cap

@@ -27,7 +27,6 @@ from pbodl.kernels.arguments import (
     Network,
     NetworkWeights,
     Outputs,
-    PairShape,
     Rows,
     Shape,
     most_features,
@@ -160,7 +159,7 @@ class DeepProbit(Model):
         self.rejected = np.zeros(3, np.int64)
         self.learning = Learning()
 
-    def _shape(self, schema: Schema, spec: Any) -> Shape | PairShape:
+    def _shape(self, schema: Schema, spec: Any) -> Shape:
         width = interaction.width(self.op, spec.dim, len(schema.fields))
         sizes = (width, *spec.hidden, 1) if spec.hidden else (0, 1)
         return Shape(
