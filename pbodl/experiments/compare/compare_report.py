@@ -13,6 +13,7 @@ from pbodl.training.display import number, plain_table
 from pbodl.training.report.chart_data import Series, line_chart
 from pbodl.training.report.page import charts, page, section, table, tiles, write_page
 
+STARTING = "Our models have their defaults, the others rates that suit click logs"
 PARTS = ("progressive", "frozen")
 COLUMNS = (
     "model", "progressive log loss", "AUC", "difference in log loss (95 %)", "frozen log loss", "AUC",
@@ -50,9 +51,6 @@ def comparison_table(result: Mapping[str, Any]) -> Table:
         intervals = [_interval(line["against"][part]) for part in PARTS]
         shown.add_row(name, loss, auc, intervals[0], frozen_loss, frozen_auc, intervals[1], speed)
     return shown
-
-
-STARTING = "Our models have their defaults, the others rates that suit click logs"
 
 
 def lead(result: Mapping[str, Any]) -> str:

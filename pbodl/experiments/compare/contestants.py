@@ -65,9 +65,11 @@ class Entry(msgspec.Struct, frozen=True):
         return make(schema, **self.fixed, **(self.start if values is None else values))
 
     def absent(self) -> str | None:
-        """Why the library cannot be used; None if it can."""
+        """Why the library cannot be used; None if it can, or if none is needed."""
+        if not self.library:
+            return None
         try:
-            importlib.import_module(self.library or "pbodl")
+            importlib.import_module(self.library)
         except (ImportError, OSError) as error:
             return str(error)
         return None

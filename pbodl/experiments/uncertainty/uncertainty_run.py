@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
-from pbodl.data.log.log_reader import Chunk, open_log
+from pbodl.data.log.log_reader import Chunk, LogReader, open_log
 from pbodl.data.schema import Schema, nearest
 from pbodl.errors import InputError
 from pbodl.experiments.outcomes import write_json
@@ -60,11 +60,11 @@ def uncertainty(
 ) -> dict[str, Any]:
     """Measure, and write uncertainty.md, uncertainty.json and report.html; returns the content of uncertainty.json."""
     model, field = config.build(), _field(config.schema, by)
-    column = _truth(paths, config.schema, truth)
     parts: list[Predicted] = []
     kept: list[KeptRows] = []
     before = Occurrences()
-    with open_log(paths, config.schema, batch_rows=CHUNK, columns=[column] if column else []) as reader:
+    reader, column = _opened(paths, config.schema, truth)
+    with reader:
         for chunk in reader:
             share = _share(reader, model.rows_learned + len(chunk.batch))
             predicted = model.predict(chunk.batch)
@@ -97,18 +97,17 @@ def _field(schema: Schema, by: str | None) -> int:
     return names.index(by)
 
 
-def _truth(paths: Any, schema: Schema, asked: str | None) -> str | None:
-    """The column with the true click probabilities: the one asked for, or `p_true` where the log has it."""
-    if asked is not None:
-        return asked
+def _opened(paths: Any, schema: Schema, asked: str | None) -> tuple[LogReader, str | None]:
+    """The log, and the column with the true click probabilities: the one asked for, or `p_true` where the log has it."""
     try:
-        with open_log(paths, schema, batch_rows=1, columns=[TRUTH]):
-            return TRUTH
+        return open_log(paths, schema, batch_rows=CHUNK, columns=[asked or TRUTH]), asked or TRUTH
     except InputError:
-        return None
+        if asked is not None:
+            raise
+        return open_log(paths, schema, batch_rows=CHUNK), None
 
 
-def _share(reader: Any, rows: int) -> float:
+def _share(reader: LogReader, rows: int) -> float:
     """How much of the log has been read: by rows where their number is known, else by bytes."""
     total = reader.rows_total
     return rows / total if total else reader.bytes_read / max(reader.bytes_total, 1)
