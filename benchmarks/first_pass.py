@@ -24,7 +24,7 @@ from pbodl.training.paired import difference, resampled
 MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "PairFM": (pbodl.PairFM, {}),
     "FM-MLP": (pbodl.FMMLP, {}),
-    "FM-MLP, wide bias": (pbodl.FMMLP, {"prior": pbodl.Prior(bias=1.0)}),
+    "FM-MLP, narrow bias": (pbodl.FMMLP, {"prior": pbodl.Prior(bias=None)}),
     "FFM-MLP, shortcut": (pbodl.FFMMLP, {"shortcut": True}),
     "MatchBox": (pbodl.MatchBox, {}),
     "AdPredictor": (pbodl.AdPredictor, {}),
