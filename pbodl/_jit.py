@@ -20,6 +20,8 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.cpu import CPUTargetOptions
 from numba.core.options import TargetOptions
 from numba.extending import intrinsic, overload
@@ -74,20 +76,74 @@ def _cache_folder(layer: str) -> str | None:
 
 
 def compiled_before() -> bool:
-    """Whether kernels of this version were compiled on this machine; if not, the first rows wait for it."""
+    """Whether the learning kernel of this version was compiled on this machine; if not, the first rows wait for it.
+
+    Folders alone say nothing: Numba creates them when it decorates.
+    """
     folder = _cache_folder("kernels")
-    return folder is not None and os.path.isdir(folder) and any(os.scandir(folder))
+    return folder is not None and any(Path(folder).glob("**/network.learn_batch-*.nbi"))
+
+
+class _PartLibrary(JITCodeLibrary):
+    """The code of a part: linked into its callers, which optimise it together with their own. Itself it is never run."""
+
+    def _optimize_final_module(self) -> None:
+        """Leave it to the callers."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self) -> "_PartLibrary":
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """There is no machine code to give an environment to."""
+
+
+class _PartCompiler(Compiler):
+    """Compiles a function for compiled callers alone."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
+        super().__init__(typing, target, library or _PartLibrary(target.codegen(), "part"), *rest)
+
+
+# Python cannot call a part: what translates its arguments took longer to compile than the arithmetic.
+PART: dict[str, Any] = {"pipeline_class": _PartCompiler, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+_told: list[bool] = []  # whether somebody has heard in this process that it compiles
+
+
+def first_compilation() -> bool:
+    """Whether a wait is ahead for kernels that were never compiled on this machine. Only the first one to ask hears so."""
+    if _told:
+        return False
+    _told.append(True)
+    return not compiled_before()
 
 
 def _compiled(function: Callable[..., Any], fastmath: set[str] = FASTMATH, **options: Any) -> Callable[..., Any]:
+    """Compile a function twice at most, and only when it is called: for calls from Python, and as a part of compiled callers."""
     layer = f"{function.__module__}.".split(".")[1]
     folder = _cache_folder(layer if layer in LAYERS else LAYERS[-1])
+    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy", **options}
     # Numba reads the cache folder while it decorates: set it for ours alone, and leave other packages' as it is.
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder or ""
     try:
-        return numba.njit(function, cache=folder is not None, nogil=True, fastmath=fastmath, error_model="numpy", **options)
+        called = numba.njit(function, cache=folder is not None, no_cfunc_wrapper=True, **options)
     finally:
         numba.config.CACHE_DIR = before
+    if not numba.config.DISABLE_JIT:
+        part = numba.njit(function, **options, **PART)
+        called.get_call_template, called.get_overload = part.get_call_template, part.get_overload
+    return called
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,7 +184,7 @@ def by_type(kind: type, special: Callable[..., Any], general: Callable[..., Any]
     def choose(first: Any, *rest: Any) -> Callable[..., Any]:
         return (special if first.instance_class is kind else general).py_func  # type: ignore[attr-defined]
 
-    options = {"fastmath": FASTMATH, "error_model": "numpy", "forceinline": True, **({} if allocates else KERNEL)}
+    options = {"fastmath": FASTMATH, "error_model": "numpy", "forceinline": True, **PART, **({} if allocates else KERNEL)}
     overload(chosen, jit_options=options, strict=False)(choose)
     return chosen
 
@@ -152,7 +208,7 @@ def _prefetch(_: Any, array: Any, row: Any) -> Any:
     return types.void(array, types.uint32), generate
 
 
-@overload(prefetch)
+@overload(prefetch, jit_options=PART)
 def _compiled_prefetch(array, row):  # Numba compares its signature with the lambda's
     return lambda array, row: _prefetch(array, row)
 
@@ -162,7 +218,7 @@ def first_column(array: Any) -> Any:
     return array[:, 0]
 
 
-@overload(first_column)
+@overload(first_column, jit_options=PART)
 def _compiled_first_column(array):
     return (lambda array: array.reshape(array.shape[0])) if array.layout == "C" else lambda array: array[:, 0]
 

@@ -48,11 +48,12 @@ class Shape(NamedTuple):
     """The layers of a network."""
 
     op: np.int64
-    mode: np.int64  # of the FM variance: EXACT or PAPER
+    mode: np.int64  # of the variance: EXACT, PAPER or SLOPES (`layers.interaction`)
     sizes: np.ndarray  # int64 (L + 1,)
     width: np.int64  # of z_0
     shortcut: np.float32  # the multiple of the sum of z_0 that goes straight to z_L
     group_of_field: np.ndarray  # int32 (fields,)
+    doubt: np.float32  # the reported variance over that of the weights
 
 
 class PairShape(Shape):
@@ -132,6 +133,15 @@ def samples_between(samples, start, stop):
 def outputs_between(outputs, start, stop):
     """Room for the outputs of samples start to stop: views; `rejected` counts for all samples."""
     return Outputs(outputs.mean[start:stop], outputs.variance[start:stop], outputs.rejected)
+
+
+@jit
+def largest(numbers):
+    """The largest of some integers; 0 if all are below it. `numbers.max()` takes a second to compile."""
+    most = np.int64(0)
+    for i in range(len(numbers)):
+        most = max(most, numbers[i])
+    return most
 
 
 @jit

@@ -36,3 +36,13 @@ def click_moments(mean, variance, ctr, deviation):
             total[s] += weight * inverse * density(SQRT_2 * h[s] * inverse)
     for s in range(n):
         deviation[s] = math.sqrt(SQRT_2_OVER_PI * length[s] * total[s])
+
+
+@jit
+def widen(doubt, mean, variance):
+    """Multiply the variances by `doubt`, and the means so that every CTR stays. MODIFIES: mean, variance."""
+    if doubt != 1.0:
+        for s in range(len(mean)):
+            wide = doubt * variance[s]
+            mean[s] *= math.sqrt((1.0 + wide) / (1.0 + variance[s]))
+            variance[s] = wide

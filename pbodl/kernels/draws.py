@@ -15,7 +15,7 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.kernels.adf import decay
-from pbodl.kernels.arguments import Dense, most_features
+from pbodl.kernels.arguments import Dense, largest, most_features
 from pbodl.kernels.layers.dense import BLOCK
 from pbodl.kernels.layers.embedding import embedding_preview, kept_share, stirred_dimensions
 from pbodl.kernels.layers.interaction import PAIRS
@@ -153,7 +153,7 @@ def sample_pairs(weights, network, features, now, seeds, z):
     rows, dense = weights
     shape, prior, forgetting, _ = network
     depth, most, n_pairs = rows.mean.shape[1], most_features(features.indptr), shape.sizes[0]
-    groups = shape.group_of_field.max() + 1
+    groups = largest(shape.group_of_field) + 1
     m_x, v_x = np.empty((most, depth), np.float32), np.empty((most, depth), np.float32)
     w, every = make_pair_scratch(len(shape.group_of_field), groups, depth // groups), np.arange(most)
     of_feature = (most, groups, depth // groups)

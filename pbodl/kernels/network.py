@@ -22,7 +22,7 @@ import numpy as np
 
 from pbodl._jit import by_type, inlined, jit, prefetch
 from pbodl.kernels.adf import decay
-from pbodl.kernels.arguments import PairShape, most_features
+from pbodl.kernels.arguments import PairShape, largest, most_features
 from pbodl.kernels.layers.dense import BLOCK, DenseScratch, make_dense_scratch
 from pbodl.kernels.layers.embedding import (
     are_plain,
@@ -78,6 +78,7 @@ class Scratch(NamedTuple):
     dm: np.ndarray
     dv: np.ndarray
     r_z: np.ndarray
+    slope: np.ndarray  # (L + 1, widest): of z_L by the activations of each layer, and by z_0
     dense: DenseScratch
     bad_x: np.ndarray  # (G K,)
 
@@ -99,7 +100,7 @@ class PairsScratch(NamedTuple):
 @jit
 def make_pairs_scratch(shape, features, depth):
     """Scratch for a model of pairs."""
-    groups = shape.group_of_field.max() + 1
+    groups = largest(shape.group_of_field) + 1
     dim, f = depth // groups, np.float32
     room, members = (features, groups, dim), np.empty((1, features), np.int32)
     for j in range(features):
@@ -113,11 +114,11 @@ def make_pairs_scratch(shape, features, depth):
 @jit
 def make_layers_scratch(shape, features, depth):
     """Scratch for a network with layers."""
-    n_groups = shape.group_of_field.max() + 1 if shape.op in (FFM, GROUP_FM) else 1
+    n_groups = largest(shape.group_of_field) + 1 if shape.op in (FFM, GROUP_FM) else 1
     vectors = n_groups if shape.op == FFM else 1
     dim = depth // vectors
     layers = len(shape.sizes)
-    widest = max(shape.width, shape.sizes.max()) + 1
+    widest = max(shape.width, largest(shape.sizes)) + 1
     f = np.float32
     most = max(features, n_groups)
     members = np.empty((n_groups, most), np.int32)
@@ -133,7 +134,7 @@ def make_layers_scratch(shape, features, depth):
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
         np.empty((layers, widest), f), np.empty((layers, widest), f), np.empty((layers, widest), f),
-        np.empty((layers, widest), f), make_dense_scratch(widest), np.empty(depth, f),
+        np.empty((layers, widest), f), np.empty((layers, widest), f), make_dense_scratch(widest), np.empty(depth, f),
     )  # fmt: skip
 
 

@@ -6,19 +6,29 @@ feature, and so learns which groups do not interact). PSEUDO well-determined wei
 evidence, and the estimate stays within REACH of the specification. All rows then exchange the old prior for the new one, as if they
 had had it from the start, and new rows start from it.
 
+In a model of pairs, vectors and the pairs' weights share one scale, and two priors that follow would chase each other. There the
+weights carry the scale: only the proportions of the vectors' variances follow, within PROPORTIONS, and their mean stays as
+specified.
+
 At the same moments the centre of every hidden unit (`kernels.network`) moves to the unit's mean since the last moment. The biases
 absorb the difference, so that no activation's mean changes. What changes is the prior, under which weights and biases are
 independent: from then on the bias carries the usual level, and the weights the deviations from it.
+
+Before any data, the bias of the output starts where a row of unseen features gets the base rate. The means of dense weights start
+from a draw, and without this correction the drawn network would have a level of its own, another for every seed. The bias is wide:
+without a given base rate it starts at 1/2, and finds the level in the first rows.
 """
 
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.hashing import wrapping
+from pbodl.data.sampling import recalibrate
 from pbodl.kernels.arguments import RowPrior, Rows
-from pbodl.kernels.layers.interaction import PAIRS
+from pbodl.kernels.layers.interaction import CONCAT, EXACT, PAIRS, SUM
 from pbodl.kernels.prior_exchange import exchange_priors, field_evidence
 from pbodl.models.spec import LARGEST, SMALLEST, TableSpec
 
@@ -28,7 +38,13 @@ if TYPE_CHECKING:
 FIRST = 8192  # rows; a power of two, as minibatches usually are
 PSEUDO = 5.0
 REACH = (1 / 50, 10.0)
+PROPORTIONS = (1 / 10, 4.0)
 F32 = np.float32
+Floats = NDArray[np.float64]
+_NORMAL = NormalDist()
+_cdf = np.vectorize(_NORMAL.cdf, otypes=[np.float64])
+_pdf = np.vectorize(_NORMAL.pdf, otypes=[np.float64])
+UNKNOWN = 0.5
 
 
 def next_moment(rows_learned: int) -> int:
@@ -87,8 +103,10 @@ def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
     names = [field.name for field in model.schema.fields]
     grouped = (fields, width // spec.dim, spec.dim)
     embedding, linear = specified(spec, names, grouped[1])
-    if model.op != PAIRS:  # there the weights of the pairs carry the scale
-        by_group = found[:, :, :width].reshape(2, *grouped).sum(axis=3)
+    by_group = found[:, :, :width].reshape(2, *grouped).sum(axis=3)
+    if model.op == PAIRS:
+        embedding = _proportions(_estimate(by_group[0], by_group[1], embedding, PROPORTIONS), embedding, model.schema.group_codes)
+    else:
         embedding = _estimate(by_group[0], by_group[1], embedding)
     return row_prior(spec, embedding, _estimate(squares[:, width], determined[:, width], linear))
 
@@ -121,7 +139,74 @@ def move_centres(model: "DeepProbit") -> None:
             centre[:], total[:] = moved, 0.0
 
 
-def _estimate(squares: NDArray[np.float64], determined: NDArray[np.float64], centre: NDArray[np.float32]) -> NDArray:
+def _proportions(found: NDArray, start: NDArray[np.float32], groups: NDArray[np.int32]) -> NDArray:
+    """Estimates, (fields, groups), scaled so that those of vectors that meet another field have the mean of the specified ones."""
+    others = np.bincount(groups, minlength=start.shape[1])[None, :] - (groups[:, None] == np.arange(start.shape[1]))
+    meets = others > 0
+    if not meets.any():
+        return start
+    scaled = found * (start[meets].mean(dtype=np.float64) / found[meets].mean())
+    return np.clip(scaled, PROPORTIONS[0] * start, PROPORTIONS[1] * start)
+
+
+def _estimate(
+    squares: NDArray[np.float64], determined: NDArray[np.float64], centre: NDArray[np.float32], reach: tuple[float, float] = REACH
+) -> NDArray:
     start = centre.astype(np.float64)
     found = (squares + PSEUDO * start) / (np.maximum(determined, 0.0) + PSEUDO)
-    return np.clip(np.clip(found, REACH[0] * start, REACH[1] * start), SMALLEST, LARGEST)
+    return np.clip(np.clip(found, reach[0] * start, reach[1] * start), SMALLEST, LARGEST)
+
+
+def settle_level(model: "DeepProbit") -> None:
+    """Set the mean of the output bias so that a row of unseen features, one for each field, gets the base rate."""
+    base_rate, kept = model.spec.base_rate, model.negative_rate
+    if base_rate is None and model.spec.prior.bias is None:  # as the paper has it: one more weight, which starts at zero
+        return
+    rate = UNKNOWN if base_rate is None else float(recalibrate(np.array([base_rate]), 1.0 / kept)[0])
+    mean, variance = cold_moments(model)
+    n_in, bias = int(model.shape.sizes[-2]), model.dense.mean[-1, 0]
+    scale = 1.0 if model.op == PAIRS else (n_in + 1.0) ** 0.5
+    bias[n_in] += scale * (_NORMAL.inv_cdf(rate) * (1.0 + model.doubt * variance) ** 0.5 - mean)
+
+
+def cold_moments(model: "DeepProbit") -> tuple[float, float]:
+    """Mean and variance of z_L for a row of unseen features, whose vectors are taken to be zero on average."""
+    shape, dense, prior = model.shape, model.dense, model.row_prior
+    v_linear = float(prior.linear_variance.sum()) if model.spec.linear else 0.0
+    if model.op == PAIRS:
+        at = int(shape.sizes[0])
+        return float(dense.mean[0, 0, at]), float(dense.variance[0, 0, at]) + v_linear
+    v_0 = _variance_of_z_0(model)
+    m, v, kept = np.zeros(len(v_0)), v_0, []
+    layers = model.layers()
+    for layer, (n_in, n_out) in enumerate(layers):
+        m_w, v_w = (array[layer, :n_out, : n_in + 1].astype(np.float64) for array in (dense.mean, dense.variance))
+        m, v = (m, v) if n_in else (m[:0], v[:0])
+        own = (v_w[:, :n_in] @ (m * m) + v_w[:, n_in]) / (n_in + 1)
+        m_a = (m_w[:, :n_in] @ m + m_w[:, n_in]) / (n_in + 1) ** 0.5
+        v_a = own + (m_w[:, :n_in] ** 2 + v_w[:, :n_in]) @ v / (n_in + 1)
+        above = _cdf(m_a / np.sqrt(v_a))
+        kept.append((m_w[:, :n_in] / (n_in + 1) ** 0.5, own, above))
+        m = m_a * above + np.sqrt(v_a) * _pdf(m_a / np.sqrt(v_a))
+        v = (m_a**2 + v_a) * above + m_a * np.sqrt(v_a) * _pdf(m_a / np.sqrt(v_a)) - m**2
+    if shape.mode == EXACT:
+        return float(m_a[0]), float(v_a[0]) + v_linear + float(shape.shortcut) ** 2 * v_0.sum()
+    slope, variance = np.ones(1), v_linear
+    for layer in range(len(layers) - 1, -1, -1):
+        weights, own, above = kept[layer]
+        slope = slope if layer == len(layers) - 1 else slope * above
+        variance += float(slope**2 @ own)
+        slope = slope @ weights
+    slope = float(shape.shortcut) + (slope if len(slope) else np.zeros(len(v_0)))
+    return float(m_a[0]), variance + float(slope**2 @ v_0)
+
+
+def _variance_of_z_0(model: "DeepProbit") -> Floats:
+    """v_z0 of a row of unseen features; by slopes, products of vectors of mean zero have none."""
+    variances, dim = model.row_prior.variance.astype(np.float64), model.spec.dim
+    if model.op == CONCAT:
+        return variances.reshape(-1)
+    total = variances[:, :dim].sum(axis=0)
+    if model.op == SUM:
+        return total
+    return 0.5 * (total**2 - (variances[:, :dim] ** 2).sum(axis=0)) if model.shape.mode == EXACT else np.zeros(dim)

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl._jit import first_compilation
 from pbodl.data.convert import Batch, from_data
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import Schema, nearest
@@ -50,7 +51,7 @@ class Model(ABC):
     kind: ClassVar[str]
     Spec: ClassVar[type[msgspec.Struct]]
     kinds: ClassVar[dict[str, type["Model"]]] = {}
-    doubt: ClassVar[float] = 1.0  # the variance that it reports, over that of its weights
+    doubt: float = 1.0  # the variance in its CTRs and of its draws, over that of its weights
     reporter: ClassVar[Callable[["Model"], Any]]  # makes the report; `pbodl` sets it, since reports stand above models
     link: ClassVar[str] = "probit"  # how the latent score becomes a CTR; or "logit"
     _supervised = True  # River asks
@@ -164,6 +165,8 @@ class Model(ABC):
         return self.spec.negative_rate
 
     def _batches(self, data: Any, labelled: bool) -> Iterator[Batch]:
+        if sys.stderr.isatty() and first_compilation():
+            print("PBODL compiles once on this machine, which takes about half a minute", file=sys.stderr)
         # A large table is hashed slice by slice, so that memory follows the slice, not the table.
         if hasattr(data, "num_rows") and hasattr(data, "slice") and data.num_rows > SLICE:
             for start in range(0, data.num_rows, SLICE):

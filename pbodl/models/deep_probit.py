@@ -31,20 +31,22 @@ from pbodl.kernels.arguments import (
     Shape,
     most_features,
 )
+from pbodl.kernels.click_moments import widen
 from pbodl.kernels.draws import sample_batch
 from pbodl.kernels.layers import interaction
 from pbodl.kernels.layers.embedding import initialise_rows, standard_draws
 from pbodl.kernels.network import click_probability, predict_batch
-from pbodl.models.adaptation import adapt, in_force, next_moment, row_prior, specified
+from pbodl.models.adaptation import adapt, in_force, next_moment, row_prior, settle_level, specified
 from pbodl.models.clock import clock_of, clock_of_samples
 from pbodl.models.contract import Model, Prediction, State, check_state
 from pbodl.models.eviction import make_room, sweep
 from pbodl.models.learning import Learning
-from pbodl.models.spec import PAPER_PRIOR, DeepSpec, Prior, TableSpec
+from pbodl.models.spec import AS_PRINTED, DeepSpec, Prior, TableSpec, doubt_of, settled
 
 ALIGN = 16  # floats in a cache line: rows of dense weights start at whole lines
 COUNTERS = ("rejected_embedding", "rejected_linear", "rejected_dense")
 PRIOR_STATE = ("prior.variance", "prior.linear_variance")  # by field and group, and by field
+MODES = {"exact": interaction.EXACT, "paper": interaction.PAPER, "slopes": interaction.SLOPES}
 F32 = np.float32
 
 
@@ -64,7 +66,9 @@ class DeepProbit(Model):
                     helps on large logs and hurts on small ones
     pairs           what FM multiplies: "groups", the sum of a group's features (user, ad, ...) with that of every other group, if
                     the schema has several; "fields", every feature with every other
-    fm_variance     "exact", or "paper" for the printed formula (erratum E3)
+    fm_variance     how weights' variances reach the output: "exact" takes moments layer by layer, "paper" as well, with the printed
+                    formula (erratum E3); "slopes" counts every weight by its slope, and with it what reaches the output in several
+                    ways. None: "slopes" for FM and FFM with a shortcut or fewer than two hidden layers, else "exact"
     prior           prior variances (`Prior`); None uses values that do well on click logs
     adapt_prior     correct the prior variances of features, field by field, as the stream shows, and centre hidden units
                     (`models.adaptation`)
@@ -75,6 +79,7 @@ class DeepProbit(Model):
     capacity        the largest number of features to keep; stale features close to their prior are dropped first; None: keep all
     time_to_live    drop features that were not seen for this long: "30d"
     negative_rate   share of negatives that is left in the stream; predictions are recalibrated
+    base_rate       CTR that a model without data predicts; None: 1/2, until the first rows tell
     initial_spread  standard deviation of the embeddings' initial means (erratum E7)
     seed            random seed for the initial means
     paper           the paper's model: no linear term, no shortcut, FM of all pairs, its variance as printed, and a fixed prior
@@ -105,7 +110,7 @@ class DeepProbit(Model):
         linear: bool = True,
         shortcut: bool = False,
         pairs: str = "groups",
-        fm_variance: str = "exact",
+        fm_variance: str | None = None,
         prior: Prior | None = None,
         adapt_prior: bool = True,
         half_life: str | None = None,
@@ -114,6 +119,7 @@ class DeepProbit(Model):
         capacity: int | None = None,
         time_to_live: str | None = None,
         negative_rate: float = 1.0,
+        base_rate: float | None = None,
         initial_spread: float = 0.03,
         seed: int = 0,
         paper: bool = False,
@@ -122,12 +128,10 @@ class DeepProbit(Model):
             dim=dim, hidden=hidden, linear=linear, shortcut=shortcut, pairs=pairs, fm_variance=fm_variance,  # type: ignore
             prior=prior or Prior(), adapt_prior=adapt_prior, half_life=half_life, decay_mean=decay_mean,
             step_cap=step_cap, capacity=capacity, time_to_live=time_to_live, negative_rate=negative_rate,
-            initial_spread=initial_spread, seed=seed,
+            base_rate=base_rate, initial_spread=initial_spread, seed=seed,
         )  # fmt: skip
         if paper:
-            spec = msgspec.structs.replace(
-                spec, linear=False, shortcut=False, pairs="fields", fm_variance="paper", prior=PAPER_PRIOR, adapt_prior=False
-            )
+            spec = msgspec.structs.replace(spec, **AS_PRINTED)
         self._build(schema, spec)
 
     @classmethod
@@ -138,7 +142,7 @@ class DeepProbit(Model):
 
     def _build(self, schema: Schema, spec: TableSpec) -> None:
         Model.__init__(self, schema, spec)
-        spec = msgspec.structs.replace(spec, prior=spec.prior.settled(self.op, len(schema.fields)))
+        spec = settled(spec, self.op, len(schema.fields))
         self.spec = spec
         names = [field.name for field in schema.fields]
         for name in spec.prior.fields:
@@ -156,6 +160,7 @@ class DeepProbit(Model):
         self.table = Table(columns, spec.capacity, time_to_live)
         self.scale = RunningScale(schema)
         self.dense = self._initial_dense()
+        settle_level(self)
         self.rejected = np.zeros(3, np.int64)
         self.learning = Learning()
 
@@ -164,8 +169,8 @@ class DeepProbit(Model):
         sizes = (width, *spec.hidden, 1) if spec.hidden else (0, 1)
         return Shape(
             np.int64(_operation(self.op, spec, schema)),
-            np.int64(interaction.PAPER if spec.fm_variance == "paper" else interaction.EXACT),
-            np.array(sizes, np.int64), np.int64(width), F32(_shortcut(spec)), schema.group_codes,
+            np.int64(MODES[spec.fm_variance]), np.array(sizes, np.int64), np.int64(width), F32(_shortcut(spec)), schema.group_codes,
+            F32(doubt_of(self.op, spec)),
         )  # fmt: skip
 
     def _initial_dense(self) -> Dense:
@@ -235,8 +240,15 @@ class DeepProbit(Model):
         mean, variance = np.empty(len(batch)), np.empty(len(batch))
         with wrapping():
             predict_batch(NetworkWeights(self.rows(), self.dense), self.network, self._found(batch), self.clock, mean, variance)
-        variance *= self.doubt
+        mean, variance = self._reported(mean, variance)
         return Prediction(self._ctr(mean, variance), mean, variance)
+
+    def _reported(
+        self, mean: NDArray[np.float64], variance: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The latent Gaussians that the model answers for: with its doubt, and with the CTRs that it learned."""
+        widen(self.shape.doubt, mean, variance)
+        return mean, variance
 
     def _draw(self, batch: Batch, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
         z = np.empty((len(seeds), len(batch)))

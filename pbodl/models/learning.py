@@ -1,7 +1,7 @@
 """How a model learns a batch: the one object that `model.learn_with` takes.
 
 `Learning` itself is the default, one sample after the other. Subclasses learn otherwise: several threads
-(`parallel.threads.learning_threads`), several passes or expectation propagation (`parallel.reinforcement`), a worker of a cluster
+(`parallel.threads.learning_threads`), several passes or expectation propagation (`training.visits`), a worker of a cluster
 (`parallel.worker`). The model keeps its table, its clock and its prior; a `Learning` only sees a batch whose features already have
 rows.
 """

@@ -36,7 +36,7 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     embedding  variance of each embedding weight; None chooses by the number of fields: features of many fields add up, so each
                starts smaller (`embedding_variance`)
-    linear     variance of each linear weight
+    linear     variance of each linear weight; None is 0.03, or for `PairFM` chosen by the number of fields (`linear_variance`)
     dense      variance of each weight of the dense layers, or of the pairs' weights; None is 0.05, or 0.1 for pairs
     bias       variance of the bias of the output. Wide, it learns the level of the clicks, and the features learn the rest; None
                treats it as one more weight of the last layer, as the paper does
@@ -44,7 +44,7 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     embedding: float | None = None
-    linear: float = 0.03
+    linear: float | None = None
     dense: float | None = None
     bias: float | None = 1.0
     fields: dict[str, FieldPrior] = {}
@@ -67,12 +67,13 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return getattr(self, part) if own is None else own
 
     def settled(self, op: int, n_fields: int) -> "Prior":
-        """The same prior with a number for the embeddings, and for the dense weights."""
+        """The same prior with a number for every part."""
         pairs = op == interaction.PAIRS
         embedding = embedding_variance(op, n_fields) if self.embedding is None else self.embedding
+        linear = (linear_variance(n_fields) if pairs else 0.03) if self.linear is None else self.linear
         dense = (0.1 if pairs else 0.05) if self.dense is None else self.dense
         bias = dense if pairs and self.bias is None else self.bias
-        return msgspec.structs.replace(self, embedding=embedding, dense=dense, bias=bias)
+        return msgspec.structs.replace(self, embedding=embedding, linear=linear, dense=dense, bias=bias)
 
 
 def embedding_variance(op: int, n_fields: int) -> float:
@@ -90,7 +91,22 @@ def embedding_variance(op: int, n_fields: int) -> float:
     return 0.05 if op == interaction.CONCAT else (0.58 / pairs) ** 0.5
 
 
+def linear_variance(n_fields: int) -> float:
+    """The linear weights' prior variance with which their sum starts equally uncertain, however many fields there are.
+
+    It is the start only: the prior follows the stream, field by field. A very wide one costs more than it teaches.
+
+    >>> [round(linear_variance(n), 3) for n in (2, 5, 22)]
+    [0.1, 0.088, 0.02]
+    """
+    return min(0.44 / n_fields, 0.1)
+
+
 PAPER_PRIOR = Prior(embedding=0.01, linear=0.01, dense=0.01, bias=None)
+# What `paper` fixes in the spec of a network.
+AS_PRINTED = {
+    "linear": False, "shortcut": False, "pairs": "fields", "fm_variance": "paper", "prior": PAPER_PRIOR, "adapt_prior": False
+}  # fmt: skip
 
 
 class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,6 +123,7 @@ class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capacity: int | None = None
     time_to_live: str | None = None
     negative_rate: float = 1.0
+    base_rate: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -119,6 +136,8 @@ class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.capacity is not None:
             check_whole("capacity", self.capacity, 1, 2**31 - 1)
         check_rate(self.negative_rate)
+        if self.base_rate is not None:
+            check_number("base_rate", self.base_rate, least=1e-6, most=1.0 - 1e-6)
 
 
 class DeepSpec(TableSpec, frozen=True, forbid_unknown_fields=True):
@@ -127,21 +146,57 @@ class DeepSpec(TableSpec, frozen=True, forbid_unknown_fields=True):
     hidden: tuple[int, ...] = (64, 32)
     shortcut: bool = False
     pairs: str = "groups"
-    fm_variance: str = "exact"
+    fm_variance: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         msgspec.structs.force_setattr(self, "hidden", checked_layers(self.hidden, least=0))
         check_choice("pairs", self.pairs, ("fields", "groups"))
-        check_choice("fm_variance", self.fm_variance, ("exact", "paper"))
+        if self.fm_variance is not None:
+            check_choice("fm_variance", self.fm_variance, ("slopes", "exact", "paper"))
+
+    @property
+    def adds_up_wrongly(self) -> bool:
+        """Whether moments layer by layer count what reaches the output in several ways as if it were independent."""
+        return self.shortcut or len(self.hidden) < 2
 
 
 class PairSpec(TableSpec, frozen=True, forbid_unknown_fields=True):
     """The parameters of a `PairFM`."""
 
     dim: int = 8
-    pair_weight: float = 0.3
+    pair_weight: float = 0.35
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("pair_weight", self.pair_weight, least=-10.0, most=10.0)
+
+
+def settled(spec: Any, op: int, n_fields: int) -> Any:
+    """The specification with a choice for everything that it leaves open."""
+    spec = msgspec.structs.replace(spec, prior=spec.prior.settled(op, n_fields))
+    if isinstance(spec, DeepSpec) and spec.fm_variance is None:
+        by_slopes = spec.adds_up_wrongly and op in (interaction.FM, interaction.FFM)
+        spec = msgspec.structs.replace(spec, fm_variance="slopes" if by_slopes else "exact")
+    return spec
+
+
+# How much wider a network's reported variance is than that of its weights. A diagonal covariance does not know that weights were
+# learned from the same rows, and no network knows what its form cannot express. The factors are squared error over variance where
+# the truth is known, in worlds of two makes (docs/lab/uncertainty.md). They are below 1 where the moments, or vectors that know
+# little, say too much. Learning goes on with the variance itself, and so do the CTRs.
+BY_MOMENTS = {interaction.CONCAT: 2.8, interaction.SUM: 1.5, interaction.FM: 1.0, interaction.FFM: 0.8}
+WITHOUT_PRODUCTS = {interaction.CONCAT: 3.0, interaction.SUM: 2.0}
+WITHOUT_LAYERS = {interaction.CONCAT: 1.0, interaction.SUM: 1.0, interaction.FM: 0.85, interaction.FFM: 0.65}
+WITH_LAYERS, WITH_SHORTCUT = 1.5, 1.3
+
+
+def doubt_of(op: int, spec: DeepSpec) -> float:
+    """The factor for a network; 1 where somebody asked for plain moments that are known to add up wrongly."""
+    if spec.fm_variance == "paper":
+        return 1.0
+    if spec.fm_variance == "exact":
+        return 1.0 if spec.adds_up_wrongly else BY_MOMENTS[op]
+    if not spec.hidden:
+        return WITHOUT_LAYERS[op]
+    return WITHOUT_PRODUCTS.get(op, WITH_SHORTCUT if spec.shortcut else WITH_LAYERS)

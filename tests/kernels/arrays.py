@@ -17,7 +17,7 @@ OPS = {
     "concat": interaction.CONCAT, "sum": interaction.SUM, "fm": interaction.FM, "ffm": interaction.FFM,
     "group-fm": interaction.GROUP_FM,
 }  # fmt: skip
-MODES = {"exact": interaction.EXACT, "paper": interaction.PAPER}
+MODES = {"exact": interaction.EXACT, "paper": interaction.PAPER, "slopes": interaction.SLOPES}
 NEVER = Forgetting(np.float64(0.0), np.bool_(False))
 
 
@@ -78,6 +78,7 @@ def as_arrays(made: Network, prior_variance: float = 0.5) -> Arrays:
     shape = Shape(
         np.int64(OPS[made.op]), np.int64(MODES[made.fm_variance]), np.array(sizes, np.int64),
         np.int64(interaction.width(OPS[made.op], made.dim, n_fields)), F32(made.shortcut), np.array(made.group_of_field, np.int32),
+        F32(1.0),
     )  # fmt: skip
     embedding, linear = np.full((n_fields, depth), prior_variance, F32), np.full(n_fields, prior_variance, F32)
     prior = RowPrior(embedding, linear, F32(0.3), np.uint64(1))

@@ -1,4 +1,4 @@
-"""Sites and cavities of single weights; the passes over a minibatch are judged in tests/parallel/test_reinforcement.py."""
+"""Sites and cavities of single weights; the passes over a minibatch are judged in tests/training/visits/test_reinforcement.py."""
 
 import numpy as np
 import pytest

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import pbodl
+from pbodl import _jit
 from pbodl.models.contract import Model
 from tests.baselines.factories import BASELINES
 from tests.click_log import PLAIN
@@ -59,3 +61,13 @@ def test_another_process_learns_the_same_bits() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     ref = {kind: fingerprint(trained(make).state()) for kind, make in FACTORIES.items()}
     assert json.loads(done.stdout.splitlines()[-1]) == ref
+
+
+def test_python_users_hear_once_that_it_compiles(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(_jit, "_told", [])
+    monkeypatch.setattr(_jit, "_cache_folder", lambda layer: str(tmp_path / layer))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    model = pbodl.AdPredictor(pbodl.Schema(label="click", fields=[pbodl.Field("ad")]))
+    for _ in range(2):
+        model.learn({"ad": "a", "click": 1})
+    assert capsys.readouterr().err.count("compiles once") == 1

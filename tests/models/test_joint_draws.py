@@ -135,7 +135,8 @@ def test_forgetting_and_unseen_features_count(make):
     schema = pbodl.Schema(label="click", time="t", fields=PLAIN.fields)
     options = {"drift": 1e-3} if make is pbodl.MatchBox else {"half_life": "1d"}
     if make is pbodl.FMMLP:
-        options |= {"hidden": (), "prior": pbodl.Prior(embedding=0.1, linear=0.02, dense=0.05)}  # its variance is exact
+        prior = pbodl.Prior(embedding=0.1, linear=0.02, dense=0.05)
+        options |= {"hidden": (), "fm_variance": "exact", "prior": prior}  # without layers, this is the variance of the draws
     model = make(schema, **options)
     model.learn([{**row, "t": 60.0 * number} for number, row in enumerate(FEW)])
     model.learn([{"user": "late", "ad": "late", "click": 0, "t": 86400.0}])

@@ -1,11 +1,15 @@
 """`PairFM`: what it can express, what it starts from, and how it agrees with other models where they are the same."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import pbodl
 from pbodl.errors import InputError
 from pbodl.kernels.layers.pairs import DOUBT
+from pbodl.models.adaptation import PROPORTIONS, in_force
+from pbodl.models.pair_fm import WITHIN
 from tests.click_log import PLAIN, RICH, click_log
 
 TWO = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])
@@ -27,7 +31,13 @@ def test_it_has_a_weight_for_every_pair_of_fields_and_a_bias():
     pairs = len(RICH.fields) * (len(RICH.fields) - 1) // 2
     state = model.state()
     assert state["dense.0.mean"].shape == (1, pairs + 1)
-    np.testing.assert_array_equal(state["dense.0.mean"], np.append(np.full(pairs, 0.3), 0.0)[None].astype(np.float32))
+    # Pairs across groups start with the whole weight, pairs within one of several groups with WITHIN of it.
+    groups = [field.group for field in RICH.fields]
+    start = [0.35 * (WITHIN if a == b else 1.0) for a, b in itertools.combinations(groups, 2)]
+    assert 0 < sum(weight < 0.35 for weight in start) < pairs
+    np.testing.assert_array_equal(state["dense.0.mean"], np.append(start, 0.0)[None].astype(np.float32))
+    one_group = pbodl.PairFM(pbodl.Schema(label="click", fields=[pbodl.Field(name, group="ad") for name in "abc"]))
+    np.testing.assert_array_equal(one_group.state()["dense.0.mean"], np.array([[0.35, 0.35, 0.35, 0.0]], np.float32))
     np.testing.assert_array_equal(state["dense.0.variance"], np.append(np.full(pairs, 0.1), 1.0)[None].astype(np.float32))
 
 
@@ -52,13 +62,30 @@ def test_the_level_of_the_clicks_is_learned_by_the_bias():
     assert model.predict({"user": "new", "ad": "new"}).ctr == pytest.approx(0.03, abs=0.015)
 
 
-def test_only_linear_weights_follow_the_stream_with_their_prior(monkeypatch):
+def test_proportions_of_vectors_follow_the_stream_and_their_scale_does_not(monkeypatch):
     monkeypatch.setattr("pbodl.models.adaptation.FIRST", 128)
-    model = pbodl.PairFM(TWO)
+    fields = {"user": "user", "ad": "ad", "noise": "context"}
+    schema = pbodl.Schema(label="click", fields=[pbodl.Field(name, group=group) for name, group in fields.items()])
+    model, rng = pbodl.PairFM(schema), np.random.default_rng(2)
     before = model.row_prior
-    model.learn(matches(30))
+    model.learn([{**row, "noise": int(rng.integers(40))} for row in matches(300)])
     assert (model.row_prior.linear_variance != before.linear_variance).all()
-    np.testing.assert_array_equal(model.row_prior.variance, before.variance)
+    user, ad, noise = variances = in_force(model)[0]  # by group: user, ad, context
+    assert user[1] > 1.5 * noise[:2].max() and ad[0] > 1.5 * noise[:2].max()
+    meet = ~np.eye(3, dtype=bool)  # a field alone in its group never meets its own group's vectors
+    assert variances[meet].mean() == pytest.approx(before.variance[0, 0], rel=1e-3)
+    low, high = (before.variance[0, 0] * share for share in PROPORTIONS)
+    assert (variances >= low * 0.999).all() and (variances <= high * 1.001).all()
+
+
+def test_linear_weights_start_narrower_where_fields_are_many():
+    def linear(n: int, **prior) -> float:
+        schema = pbodl.Schema(label="click", fields=[pbodl.Field(f"f{i}", group="ad") for i in range(n)])
+        return pbodl.PairFM(schema, prior=pbodl.Prior(**prior)).spec.prior.linear
+
+    assert [linear(n) for n in (1, 11, 44)] == pytest.approx([0.1, 0.04, 0.01])
+    assert linear(11, linear=0.5) == 0.5
+    assert pbodl.FMMLP(TWO).spec.prior.linear == 0.03
 
 
 def test_parameters_of_other_models_are_refused():

@@ -21,7 +21,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"hidden": (8.5,)}, "a hidden layer's size is 8.5"),
     ({"hidden": 64}, "hidden is 64; it must be a list of layer sizes, such as (64, 32), or () for none"),
     ({"hidden": "64"}, "a hidden layer's size is '6'"),
-    ({"fm_variance": "printed"}, "fm_variance is 'printed'; it must be 'exact' or 'paper'"),
+    ({"fm_variance": "printed"}, "fm_variance is 'printed'; it must be 'slopes' or 'exact' or 'paper'"),
     ({"initial_spread": -0.1}, "initial_spread is -0.1; it must be a number from 0 to 10"),
     ({"initial_spread": float("nan")}, "initial_spread is nan"),
     ({"initial_spread": "small"}, "initial_spread is 'small'"),

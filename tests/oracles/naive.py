@@ -112,6 +112,9 @@ def operation(network: Network, sample: list[Feature], values: dict[Name, Gauss]
     outputs = []
     for k in dims:
         by_groups = pairs(network, sample, k)
+        if network.fm_variance == "slopes":
+            outputs.append(linear_part([term for terms in by_groups.values() for term in terms], values))
+            continue
         if network.fm_variance == "exact":
             parts = [[term for terms in by_groups.values() for term in terms]]
         else:  # as printed: pairs of one group as if independent (PBODL eq. 20), pairs of two groups as a product of sums (eq. 24)
@@ -143,8 +146,60 @@ def relu(a: Gauss) -> Gauss:
     return mean, ndtr(alpha) * v * (1 - gamma * (gamma + alpha)) + mean * ndtr(-alpha) * v_prime
 
 
+def mean_with_frozen_units(network: Network, sample: list[Feature], frozen: list[list[Gauss]] | None) -> tuple[float, list]:
+    """The mean of z_L and the moments of all activations, whose variances are those of `frozen`, if it is given."""
+    weights, values = network.weights, {}
+    for i, item in enumerate(sample):
+        for g, k in itertools.product(range(network.groups), range(network.dim)):
+            m, v = weights["embedding", item.row, g, k]
+            values[i, g, k] = (item.x * m, item.x**2 * v)
+    z = operation(network, sample, values)
+    mean = network.shortcut * sum(m for m, _ in z)
+    if network.linear:
+        mean += sum(item.x * weights["linear", item.row][0] for item in sample)
+    z, found = z if network.hidden else [], []
+    layers = list(itertools.pairwise(network.sizes))
+    for layer, (n_in, n_out) in enumerate(layers):
+        a = dense(z, [[weights["dense", layer, o, i] for i in range(n_in + 1)] for o in range(n_out)])
+        if frozen is not None:
+            a = [(m, v) for (m, _), (_, v) in zip(a, frozen[layer], strict=True)]
+        found.append(a)
+        if layer < len(layers) - 1:
+            z = [(m - network.centre.get((layer + 1, i), 0.0), v) for i, (m, v) in enumerate(map(relu, a))]
+    return mean + found[-1][0][0], found
+
+
+def forward_by_slopes(network: Network, sample: list[Feature]) -> Gauss:
+    """Mean of z_L, and Σ (∂m/∂m_w)² v_w over all weights, numerically, while the activations' variances stay."""
+    mean, frozen = mean_with_frozen_units(network, sample, None)
+    variance = 0.0
+    for name in involved(network, sample):
+        kept = m, v = network.weights[name]
+
+        def moved(value: float, name: Name = name, v: float = v) -> float:
+            network.weights[name] = (value, v)
+            return mean_with_frozen_units(network, sample, frozen)[0]
+
+        variance += derivative(moved, m, 1e-3 * max(1.0, abs(m))) ** 2 * v
+        network.weights[name] = kept
+    return mean, variance
+
+
+def linear_part(terms: list[Term], values: dict[Name, Gauss]) -> Gauss:
+    """Mean of a sum of products of different Gaussians, and Σ (∂/∂m)² v."""
+    at_means = {name: (m, 0.0) for name, (m, _) in values.items()}
+    slopes: Counter = Counter()
+    for term in terms:
+        for place, name in enumerate(term):
+            slopes[name] += expectation(term[:place] + term[place + 1 :], at_means)  # type: ignore[assignment]
+    mean = sum(expectation(term, at_means) for term in terms)
+    return mean, sum(slope**2 * values[name][1] for name, slope in slopes.items())
+
+
 def forward(network: Network, sample: list[Feature]) -> Gauss:
     """Mean and variance of z_L."""
+    if network.fm_variance == "slopes":
+        return forward_by_slopes(network, sample)
     weights, values = network.weights, {}
     for i, item in enumerate(sample):
         for g, k in itertools.product(range(network.groups), range(network.dim)):

@@ -171,6 +171,16 @@ def pack_dense(m_w, v_w, n_in, n_out, means, variances):
 
 
 @kernel
+def pack_transposed(m_w, n_in, n_out, means):
+    """Pack a layer's means for slopes that go down, scaled. MODIFIES: means (pairs of inputs, n_out, 2)."""
+    scale = ONE / np.float32(math.sqrt(n_in + 1.0))
+    for p in range(len(means)):
+        for o in range(n_out):
+            for j in range(2):
+                means[p, o, j] = m_w[o, 2 * p + j] * scale if 2 * p + j < n_in else ZERO
+
+
+@kernel
 def dense_forward_block(means, variances, z, n_in, a):
     """`dense_forward` of BLOCK samples at once; z holds m_z, v_z, m_z² as (3, unit, sample), a holds m_a, v_a as (2, pair of
     outputs, 2 BLOCK samples).
@@ -212,3 +222,26 @@ def add_products(w, y, z, n_in, a):
             for s in range(BLOCK):
                 sums[s] += u_0 * others[s] + w_0 * inputs[s]
                 sums[BLOCK + s] += u_1 * others[s] + w_1 * inputs[s]
+
+
+@kernel
+def moments_apart(means, variances, z, n_in, a, own):
+    """`dense_forward_block`, which also keeps Σ v_w m_z² + v_b, the variance by the layer's own weights. MODIFIES: a, own."""
+    for p in range(len(means)):
+        sums, spread, parts, weights = a[0, p], a[1, p], means[p], variances[p]
+        for s in range(BLOCK):
+            sums[s], sums[BLOCK + s] = parts[n_in, 0], parts[n_in, 1]
+            spread[s], spread[BLOCK + s] = weights[n_in, 0], weights[n_in, 1]
+        for i in range(n_in):
+            w_0, w_1, squares = weights[i, 2], weights[i, 3], z[2, i]
+            for s in range(BLOCK):
+                spread[s] += w_0 * squares[s]
+                spread[BLOCK + s] += w_1 * squares[s]
+        for s in range(2 * BLOCK):
+            own[2 * p * BLOCK + s] = spread[s]
+        for i in range(n_in):
+            w_0, w_1, inputs = weights[i, 0], weights[i, 1], z[1, i]
+            for s in range(BLOCK):
+                spread[s] += w_0 * inputs[s]
+                spread[BLOCK + s] += w_1 * inputs[s]
+    add_product(means, z[0], n_in, a[0])

@@ -231,7 +231,7 @@ def update_vectors(m_w, v_w, at, values, n, dm_x, dv_x, power, cap, bad):
 def update_plainly(m_w, v_w, at, values, n, dm_x, dv_x, bad):
     """As `update_any`, with power 1 and no cap, and a branch for the usual dimension. MODIFIES: m_w, v_w, bad."""
     if m_w.shape[1] == USUAL:
-        update_any(m_w, v_w, at, values, n, USUAL, dm_x, dv_x, ONE, ZERO, bad)
+        update_any(m_w, v_w, at, values, n, np.int64(USUAL), dm_x, dv_x, ONE, ZERO, bad)
     else:
         update_any(m_w, v_w, at, values, n, m_w.shape[1], dm_x, dv_x, ONE, ZERO, bad)
 

@@ -12,8 +12,11 @@ and as cheap, with S = Σ m, V = Σ v, T = Σ_j v_j (S - m_j):
 As printed, with q = m² + v:  v = ½ [(Σq)² - Σq²] - ½ [(Σm²)² - Σm⁴]. Multiplied out, this is, with Q = Σ m²,
     v = Σ_i v_i (Q - m_i²) + ½ [V² - Σ v²]        ∂v/∂v_i = Q - m_i² + V - v_i       ∂v/∂m_i = 2 m_i (V - v_i)
 which does not subtract large numbers; the printed form loses every digit, and its sign, where v ≪ m².
+By slopes (`layers.slopes`), only what is linear in the deviations counts, and the products of two variances are left out:
+    v = Σ_i v_i (S - m_i)²                        ∂v/∂v_i = (S - m_i)²               ∂v/∂m_i as for the exact one
 One pass computes everything: a feature (m, v) that joins those before it, with sums S, V, T (or Q), adds
-    to m: m S      to v: m (2 T + m V) + v (S² + V)      to T: m V + v S           (as printed, to v: m² V + v (Q + V))
+    to m: m S      to v: m (2 T + m V) + v (S² + V)      to T: m V + v S           (as printed, to v: m² V + v (Q + V);
+                                                                                    by slopes: m (2 T + m V) + v S²)
 """
 
 import numpy as np
@@ -24,7 +27,7 @@ from pbodl.kernels.normal import TWO, ZERO
 
 CONCAT, SUM, FM, FFM, GROUP_FM, PAIRS = 0, 1, 2, 3, 4, 5
 BY_GROUP = (FFM, PAIRS)  # operations for which a feature has one vector per group
-EXACT, PAPER = 0, 1
+EXACT, PAPER, SLOPES = 0, 1, 2
 
 
 @inlined
@@ -105,6 +108,10 @@ def any_forward(m_x, v_x, members, n, g, dim, mode, more, total, spread, third, 
         for j in range(n):
             i = np.uint32(members[j])  # unsigned: never negative
             join_exact(m_x[i, g], v_x[i, g], dim, total, spread, third, m_z, v_z)
+    elif mode == SLOPES:
+        for j in range(n):
+            i = np.uint32(members[j])
+            join_linear(m_x[i, g], v_x[i, g], dim, total, spread, third, m_z, v_z)
     else:
         for j in range(n):
             i = np.uint32(members[j])
@@ -119,6 +126,19 @@ def join_exact(m_j, v_j, dim, total, spread, third, m_z, v_z):
         half = t + m * spread_k
         m_z[k] += m * s
         v_z[k] += m * (t + half) + v * (s * s + spread_k)
+        third[k] = half + v * s
+        total[k] = s + m
+        spread[k] = spread_k + v
+
+
+@inlined
+def join_linear(m_j, v_j, dim, total, spread, third, m_z, v_z):
+    """As `join_exact`, by slopes. MODIFIES: total, spread, third, m_z, v_z."""
+    for k in range(dim):
+        m, v, s, spread_k, t = m_j[k], v_j[k], total[k], spread[k], third[k]
+        half = t + m * spread_k
+        m_z[k] += m * s
+        v_z[k] += m * (t + half) + v * (s * s)
         third[k] = half + v * s
         total[k] = s + m
         spread[k] = spread_k + v
@@ -148,6 +168,12 @@ def fm_backward(m_x, v_x, at, members, n, g, mode, sums, dm_z, dv_z, dm_x, dv_x)
                 rest = sums[0, k] - m
                 dm_x[to, g, k] = dm_z[k] * rest + dv_z[k] * TWO * (sums[2, k] - v * rest)
                 dv_x[to, g, k] = dv_z[k] * (rest * rest + sums[1, k] - v)
+        elif mode == SLOPES:
+            for k in range(dim):
+                m, v = m_x[i, g, k], v_x[i, g, k]
+                rest = sums[0, k] - m
+                dm_x[to, g, k] = dm_z[k] * rest + dv_z[k] * TWO * (sums[2, k] - v * rest)
+                dv_x[to, g, k] = dv_z[k] * (rest * rest)
         else:
             for k in range(dim):
                 m, v_rest = m_x[i, g, k], sums[1, k] - v_x[i, g, k]

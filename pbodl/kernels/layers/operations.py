@@ -13,6 +13,7 @@ from pbodl.kernels.layers.interaction import (
     CONCAT,
     FM,
     GROUP_FM,
+    SLOPES,
     SUM,
     concat_backward,
     concat_forward,
@@ -23,6 +24,7 @@ from pbodl.kernels.layers.interaction import (
 )
 from pbodl.kernels.layers.pairs import field_sums, learn_pairs, pairs_backward, pairs_forward
 from pbodl.kernels.layers.relu import relu_backward, relu_forward
+from pbodl.kernels.layers.slopes import slopes_to_bottom
 from pbodl.kernels.normal import ZERO
 
 
@@ -122,6 +124,9 @@ def layers_forward(shape, dense, w):
     mean, variance = w.m_a[top, 0], w.v_a[top, 0]
     for i in range(shape.width):
         mean += shape.shortcut * w.m_z[0, i]
+    if shape.mode == SLOPES:
+        return mean, slopes_to_bottom(shape, dense, w)
+    for i in range(shape.width):
         variance += shape.shortcut * shape.shortcut * w.v_z[0, i]
     return mean, variance
 
@@ -154,6 +159,10 @@ def layers_backward(shape, dense, dm_top, dv_top, power, cap, w):
     for i in range(shape.width):
         w.dm[0, i] = shape.shortcut * dm_top + (w.dm[0, i] if below_hidden else ZERO)
         w.dv[0, i] = shape.shortcut * shape.shortcut * dv_top + (w.dv[0, i] if below_hidden else ZERO)
+    if shape.mode == SLOPES:
+        slope = w.slope[top + 1]
+        for i in range(shape.width):
+            w.dv[0, i] = slope[i] * slope[i] * dv_top
     return rejected
 
 

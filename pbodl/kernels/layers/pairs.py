@@ -63,12 +63,13 @@ def field_sums(m_x, v_x, at, n, fields, first, w):
 @kernel
 def pairs_forward(m_w, v_w, group_of_field, w):
     """Mean and variance of z_L from the fields' sums; weights by pair, the bias last. MODIFIES: w.slope, w.products."""
-    # The usual dimensions apart: with the constant in sight the compiler leaves no loop over the dimensions.
+    # The usual dimensions apart: with the constant in sight the compiler leaves no loop over the dimensions. They are given as
+    # ordinary integers: for Numba each literal is a type of its own, and it would translate `_forward` once for each.
     dim = w.m_e.shape[2]
     if dim == USUAL_OF_GROUPS:
-        return _forward(m_w, v_w, group_of_field, w, USUAL_OF_GROUPS)
+        return _forward(m_w, v_w, group_of_field, w, np.int64(USUAL_OF_GROUPS))
     if dim == USUAL:
-        return _forward(m_w, v_w, group_of_field, w, USUAL)
+        return _forward(m_w, v_w, group_of_field, w, np.int64(USUAL))
     return _forward(m_w, v_w, group_of_field, w, dim)
 
 

@@ -12,6 +12,7 @@ Sums of two sets of features simply add up. Layers are as in `sample_blocks`, BL
 import numpy as np
 
 from pbodl._jit import inlined, jit
+from pbodl.kernels.arguments import largest
 from pbodl.kernels.layers.dense import BLOCK, add_product
 from pbodl.kernels.layers.interaction import CONCAT, FFM, FM, GROUP_FM, SUM
 from pbodl.kernels.normal import HALF, ZERO
@@ -30,8 +31,8 @@ def class_of_fields(op, group_of_field):
 @jit
 def make_point_sums(shape, depth):
     """Room for S, (classes, G, K), and Q, (classes, K), of one sample, each feature having `depth` = G K numbers."""
-    groups = shape.group_of_field.max() + 1
-    classes = class_of_fields(shape.op, shape.group_of_field).max() + 1
+    groups = largest(shape.group_of_field) + 1
+    classes = largest(class_of_fields(shape.op, shape.group_of_field)) + 1
     vectors = groups if shape.op == FFM else 1
     return np.zeros((classes, vectors, depth // vectors), np.float32), np.zeros((classes, depth // vectors), np.float32)
 

@@ -80,6 +80,25 @@ def relu_moments(m_a, v_a, centre, n, m_z, v_z, r_z, x, phi, g):
 
 
 @kernel
+def relu_moments_and_gate(m_a, v_a, centre, n, m_z, v_z, r_z, gate, x, phi, g):
+    """`relu_moments`, which also keeps Φ. MODIFIES: m_z, v_z, r_z, gate; and x, phi and g, which are scratch."""
+    shape_in_short_loops(m_a, v_a, n, v_z, x, phi, g)
+    for i in range(n):
+        v = max(v_a[i], SMALLEST_VARIANCE)
+        scale = ONE / (ONE + x[i] * x[i])
+        phi_j, tail = phi[i] * (ONE - x[i] * g[i]) * scale, phi[i] * (x[i] + g[i]) * scale
+        phi_g = phi[i] * g[i]
+        positive = m_a[i] >= ZERO
+        mean = v * v_z[i] * phi_j + (m_a[i] if positive else ZERO)
+        shrink = ONE - (phi_g + TWO * x[i] * phi_j + phi_j * phi_j)
+        from_centre = mean - centre[i]
+        m_z[i] = from_centre
+        v_z[i] = v * (shrink if positive else phi_g - phi_j * phi_j)
+        r_z[i] = from_centre * from_centre
+        gate[i] = ONE - tail if positive else tail
+
+
+@kernel
 def relu_backward(m_z, centre, above, below, ratio, n, dm, dv):
     """Turn gradients by (m_z, v_z), the mean counted from `centre`, into gradients by (m_a, v_a). MODIFIES: dm, dv, in place."""
     for i in range(n):

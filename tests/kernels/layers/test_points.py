@@ -18,7 +18,9 @@ DIM = 3
 
 
 def shape_of(op, sizes=(0, 1), shortcut=0.0):
-    return Shape(np.int64(op), np.int64(EXACT), np.array(sizes, np.int64), np.int64(max(sizes[0], DIM)), F32(shortcut), GROUPS)
+    return Shape(
+        np.int64(op), np.int64(EXACT), np.array(sizes, np.int64), np.int64(max(sizes[0], DIM)), F32(shortcut), GROUPS, F32(1.0)
+    )
 
 
 def defined(op, x):
