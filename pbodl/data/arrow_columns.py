@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.data.batch import Batch
 from pbodl.data.features.crosses import cross_keys, crosses_of
+from pbodl.data.features.former_names import renamed_table
 from pbodl.data.features.outcome import clicks_of
-from pbodl.data.features.tokens import split_texts
+from pbodl.data.features.tokens import holds_lists, split_texts
+from pbodl.data.features.vectors import component_keys, parse_vectors
 from pbodl.data.hashing import SCALE_TEXT, field_seed, hash_array, hash_coded, hash_integers, hash_value, wrapping
 from pbodl.data.labels import parse_weights
 from pbodl.data.numbers import buckets, logarithms, multipliers, parse_numbers
@@ -28,13 +30,6 @@ from pbodl.errors import InputError
 from pbodl.mixing import mix
 
 BLOCK = 2048
-LIST_KINDS = (
-    pa.types.is_list,
-    pa.types.is_large_list,
-    pa.types.is_fixed_size_list,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
-)
 
 
 class KeyColumn(NamedTuple):
@@ -48,7 +43,7 @@ class KeyColumn(NamedTuple):
 
 def from_table(schema: Schema, table: pa.Table, labelled: bool) -> Batch:
     """The batch of an Arrow table; columns that the schema does not name are ignored."""
-    n = table.num_rows
+    n, table = table.num_rows, renamed_table(schema, table)
     needed = labelled or any(field.derive for field in schema.fields)
     times = np.zeros(n)
     if schema.time is not None and (needed or schema.time in table.column_names):
@@ -70,7 +65,7 @@ def key_columns(schema: Schema, table: pa.Table, times: NDArray[np.float64]) -> 
     columns = [KeyColumn(np.empty(0, np.uint64)) if field.cross else _read(field, table, times) for field in schema.fields]
     for place, parts in crosses_of(schema):
         keys = [column.keys if column.codes is None else column.keys[column.codes] for column in (columns[part] for part in parts)]
-        columns[place] = KeyColumn(cross_keys(schema.fields[place].name, keys))
+        columns[place] = KeyColumn(cross_keys(schema.fields[place].key_name, keys))
     return columns
 
 
@@ -93,17 +88,19 @@ def _column(table: pa.Table, name: str, what: str) -> pa.Array:
 
 
 def _read(field: Field, table: pa.Table, times: NDArray[np.float64]) -> KeyColumn:
-    seed = field_seed(field.name)
+    seed = field_seed(field.key_name)
     if field.derive is not None:
         return KeyColumn(hash_integers(derived(field.derive, times), seed))
     source = str(field.source)
     values = _column(table, source, "column")
-    if field.kind == "category":
+    if field.is_category:
         if pa.types.is_nested(values.type):
             raise InputError(f"field {field.name!r} holds {values.type}, not one value; for lists declare kind='multi'")
         return KeyColumn(*hash_coded(values, seed))
     if field.kind == "multi":
         return _read_lists(field, values, seed)
+    if field.kind == "vector":
+        return _read_vectors(field, values)
     if is_text(values.type):
         values = numbers_of_texts(pc.cast(values, pa.large_string()))
     numbers = parse_numbers(values, source)
@@ -116,23 +113,23 @@ def number_features(field: Field, numbers: NDArray[np.float64]) -> tuple[NDArray
     missing = np.isnan(numbers)
     if field.transform == "buckets":
         inside = buckets(np.where(missing, 0.0, numbers), field.resolution, field.edges)
-        keys, values = hash_integers(inside, field_seed(field.name)), None
+        keys, values = hash_integers(inside, field_seed(field.key_name)), None
     else:
         numbers = logarithms(numbers) if field.transform == "log" else numbers
-        keys = np.full(len(numbers), hash_value(field.name, SCALE_TEXT), dtype=np.uint64)
+        keys = np.full(len(numbers), hash_value(field.key_name, SCALE_TEXT), dtype=np.uint64)
         values = multipliers(np.where(missing, 1.0, numbers), field.name)
-    keys[missing] = hash_value(field.name, None)
+    keys[missing] = hash_value(field.key_name, None)
     return keys, values
 
 
 def _read_lists(field: Field, values: pa.Array, seed: np.uint64) -> KeyColumn:
     """One feature per distinct value of a list, with its count; null is missing, an empty list no feature."""
-    missing = np.uint64(hash_value(field.name, None))
+    missing = np.uint64(hash_value(field.key_name, None))
     if is_text(values.type):
         values = split_texts(values, field.split)
     if pa.types.is_null(values.type):
         return KeyColumn(np.full(len(values), missing))
-    if not any(is_kind(values.type) for is_kind in LIST_KINDS):
+    if not holds_lists(values.type):
         raise InputError(f"field {field.name!r} is declared kind='multi' but holds {values.type}; it must hold lists")
     keys = hash_array(values.flatten(), seed)
     lengths = pc.fill_null(pc.cast(pc.list_value_length(values), pa.int64()), 0).to_numpy()
@@ -145,6 +142,21 @@ def _read_lists(field: Field, values: pa.Array, seed: np.uint64) -> KeyColumn:
     with wrapping():
         size = _merge_repeats(keys, lengths, nulls, missing, slots, distinct, counts, indptr)
     return KeyColumn(distinct[:size], None, counts[:size], indptr)
+
+
+def _read_vectors(field: Field, values: pa.Array) -> KeyColumn:
+    """One feature per number of a vector, whose value it is; null is missing."""
+    numbers, there = parse_vectors(field, values)
+    if there.all():
+        indptr = np.arange(0, numbers.size + 1, field.length, dtype=np.int64)
+        return KeyColumn(np.tile(component_keys(field), len(numbers)), None, numbers.reshape(-1), indptr)
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.where(there, field.length, 1))])
+    keys, multiplied = np.empty(indptr[-1], np.uint64), np.ones(indptr[-1], np.float32)
+    missing = np.zeros(indptr[-1], bool)
+    missing[indptr[:-1][~there]] = True
+    keys[missing] = hash_value(field.key_name, None)
+    keys[~missing], multiplied[~missing] = np.tile(component_keys(field), len(numbers)), numbers.reshape(-1)
+    return KeyColumn(keys, None, multiplied, indptr)
 
 
 @jit

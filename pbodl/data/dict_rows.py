@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.features.crosses import cross_keys, crosses_of
+from pbodl.data.features.former_names import renamed_row
 from pbodl.data.features.nested import flattened
 from pbodl.data.features.outcome import outcome_of
 from pbodl.data.features.tokens import pieces
+from pbodl.data.features.vectors import parse_vector
 from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_texts
 from pbodl.data.labels import check_label, check_weight
 from pbodl.data.numbers import bad_number, bucket, check_multiplier, logarithm, parse_number
@@ -33,29 +35,33 @@ class Plan(NamedTuple):
 
     seeds: NDArray[np.uint64]  # [fields]
     steps: tuple[tuple[str, Field | None], ...]  # column ("" for none); its field, unless that is a plain category
-    columns: frozenset[str]  # the fields that are read from the row
+    columns: frozenset[str]  # the fields that are read from the row, without optional ones
     known: frozenset[str]  # these, and label, time and weight
     indices: NDArray[np.int32]  # 0, 1, 2, ... for each field
     derived: frozenset[str]  # what fields derive from the time
     nested: bool  # a column has a name with a dot
     ragged: bool  # samples differ in length
+    renamed: bool  # fields have former names
 
 
 @functools.lru_cache(maxsize=256)
 def _plan(schema: Schema) -> Plan:
     fields = schema.fields
-    plain = [field.kind == "category" and field.source is not None for field in fields]
+    plain = [field.is_category and field.source is not None for field in fields]
     columns = frozenset(field.source for field in fields if field.source is not None)
+    required = columns - {field.source for field in fields if field.optional}
     special = {schema.label, schema.label_column, schema.time, schema.weight}
+    known = {name for name in special if name is not None} | {field.name for field in fields if field.derive is not None}
     return Plan(
-        np.array([field_seed(field.name) for field in fields], dtype=np.uint64),
+        np.array([field_seed(field.key_name) for field in fields], dtype=np.uint64),
         tuple((field.source or "", None if simple else field) for field, simple in zip(fields, plain, strict=True)),
-        columns,
-        columns | {name for name in special if name is not None} | {field.name for field in fields if field.derive is not None},
+        required,
+        columns | known | set(schema.retired),
         np.arange(len(fields), dtype=np.int32),
         frozenset(field.derive for field in fields if field.derive is not None),
         any("." in (name or "") for name in columns | special),
-        any(field.kind == "multi" for field in fields),
+        any(field.kind in ("multi", "vector") for field in fields),
+        bool(schema.former_columns),
     )
 
 
@@ -65,6 +71,8 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
         if not isinstance(row, Mapping):
             raise InputError(f"row {number} is of type {type(row).__name__}; every row must be a dict")
     plan = _plan(schema)
+    if plan.renamed:
+        rows = [renamed_row(schema, row) for row in rows]
     if plan.nested:
         rows = [flattened(row) for row in rows]
     times = _times(schema, rows, labelled)
@@ -104,7 +112,7 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
         places = places.reshape(n, width)
         for field_index, parts in crosses:
             of_parts = [keys[places[:, part]] for part in parts]
-            keys[places[:, field_index]] = cross_keys(schema.fields[field_index].name, of_parts)
+            keys[places[:, field_index]] = cross_keys(schema.fields[field_index].key_name, of_parts)
     return Batch(
         keys,
         values,
@@ -157,7 +165,20 @@ def _read_list(field: Field, value: Any, number: int, texts: list[bytes], multip
         texts.append(text)
 
 
-READERS = {"number": _read_number, "multi": _read_list}
+def _read_vector(field: Field, value: Any, number: int, texts: list[bytes], multipliers: dict[int, float]) -> None:
+    try:
+        vector = parse_vector(field, value)
+    except InputError as error:
+        raise InputError(f"row {number}: {error}") from None
+    if vector is None:
+        texts.append(b"")
+        return
+    for index, component in enumerate(vector.tolist()):
+        multipliers[len(texts)] = component
+        texts.append(b"%d" % index)
+
+
+READERS = {"number": _read_number, "multi": _read_list, "vector": _read_vector}
 
 
 def _refuse_slips(plan: Plan, row: Row, number: int) -> None:

@@ -1,8 +1,10 @@
-"""Number fields with transform="scale" or "log": standardised by the running moments of the stream.
+"""Number fields with transform="scale" or "log", and the components of vectors: standardised by the running moments of the stream.
 
 A sample is standardised by the moments *before* it, and then counted, so that `learn` and `predict` see the same features. Until
 two different numbers were seen, a number counts as the mean of its field: it is 0. Nothing else is assumed about the location or
 scale of a field, since an assumption that is far off (a year, assumed to be around 0) would take a million rows to wear away.
+
+A vector's components are divided by √length as well: its squared length is then about 1, as that of a category.
 """
 
 from collections.abc import Mapping
@@ -10,44 +12,67 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
-from pbodl.data.convert import Batch
+from pbodl._jit import inlined, jit
+from pbodl.data.batch import Batch
+from pbodl.data.features.vectors import component_keys
 from pbodl.data.hashing import SCALE_TEXT, hash_value
 from pbodl.data.schema import Schema
 
 FARTHEST = 10.0  # standard deviations: an outlier must not throw the whole model
 
 
+@inlined
+def _standardised(x, moments, slot, share, learning):
+    """A number by the moments before it, times `share`. MODIFIES: when learning, moments."""
+    count, mean, squares = moments[slot, 0], moments[slot, 1], moments[slot, 2]
+    scaled = np.float32(0.0)
+    if squares > 0.0:
+        # The deviation of the next number: that of the sample, and that of its mean, which is uncertain after few numbers.
+        deviation = np.sqrt(squares / (count - 1.0) * (1.0 + 1.0 / count))
+        scaled = np.float32(min(max((x - mean) / deviation, -FARTHEST), FARTHEST) * share)
+    if learning:
+        moments[slot, 0] = count + 1.0
+        moments[slot, 1] = mean + (x - mean) / (count + 1.0)
+        moments[slot, 2] = squares + (x - mean) * (x - moments[slot, 1])
+    return scaled
+
+
 @jit
-def _standardise(values, keys, fields, scale_keys, moments, learning, scaled):
-    """MODIFIES: scaled; and, when learning, moments (fields, 3): count, mean, sum of squared deviations."""
+def _standardise(values, keys, fields, lengths, first, scale_keys, moments, learning, scaled):
+    """Field f has lengths[f] scaled features, whose keys and moments are those from first[f] on. A vector's stand in this order.
+
+    MODIFIES: scaled; and, when learning, moments (features, 3): count, mean, sum of squared deviations.
+    """
+    place = np.int64(0)  # in the vector
     for j in range(len(values)):
         f = fields[j]
-        if scale_keys[f, 0] == 0 or keys[j] != scale_keys[f, 1]:
-            scaled[j] = values[j]
+        length = lengths[f]
+        if place >= length or (j > 0 and fields[j - 1] != f):
+            place = np.int64(0)
+        slot = first[f] + place
+        if length == 0 or keys[j] != scale_keys[slot]:
+            scaled[j] = values[j]  # a category, or missing
+            place = np.int64(0)
             continue
-        x = np.float64(values[j])
-        count, mean, squares = moments[f, 0], moments[f, 1], moments[f, 2]
-        scaled[j] = np.float32(0.0)
-        if squares > 0.0:
-            # The deviation of the next number: that of the sample, and that of its mean, which is uncertain after few numbers.
-            deviation = np.sqrt(squares / (count - 1.0) * (1.0 + 1.0 / count))
-            scaled[j] = np.float32(min(max((x - mean) / deviation, -FARTHEST), FARTHEST))
-        if learning:
-            moments[f, 0] = count + 1.0
-            moments[f, 1] = mean + (x - mean) / (count + 1.0)
-            moments[f, 2] = squares + (x - mean) * (x - moments[f, 1])
+        share = 1.0 if length == 1 else 1.0 / np.sqrt(np.float64(length))
+        scaled[j] = _standardised(np.float64(values[j]), moments, slot, share, learning)
+        place += 1
 
 
 class RunningScale:
-    """The running moments of a schema's scaled fields."""
+    """The running moments of a schema's scaled fields: one line for each field, and then one for each component of its vectors."""
 
     def __init__(self, schema: Schema) -> None:
-        scaled = [field.is_scaled for field in schema.fields]
-        keys = [hash_value(field.name, SCALE_TEXT) for field in schema.fields]
-        self._keys = np.array(list(zip(scaled, keys, strict=True)), dtype=np.uint64).reshape(-1, 2)
-        self._any = any(scaled)
-        self.moments = np.zeros((len(scaled), 3))
+        fields = schema.fields
+        self._lengths = np.array([field.length or int(field.is_scaled) for field in fields], np.int64)
+        vectors = [field for field in fields if field.length]
+        self._any = bool(self._lengths.any())
+        keys = [np.array([hash_value(field.key_name, SCALE_TEXT) for field in fields], np.uint64), *map(component_keys, vectors)]
+        self._keys = np.concatenate(keys)
+        self._first = np.arange(len(fields), dtype=np.int64)
+        of_vectors = [place for place, field in enumerate(fields) if field.length]
+        self._first[of_vectors] = len(fields) + np.cumsum([0, *(field.length for field in vectors)])[:-1]
+        self.moments = np.zeros((len(self._keys), 3))
 
     def learn(self, batch: Batch) -> NDArray[np.float32]:
         """The batch's values, standardised; its numbers are counted."""
@@ -61,7 +86,7 @@ class RunningScale:
         if not self._any:
             return batch.values
         scaled = np.empty_like(batch.values)
-        _standardise(batch.values, batch.keys, batch.fields, self._keys, self.moments, learning, scaled)
+        _standardise(batch.values, batch.keys, batch.fields, self._lengths, self._first, self._keys, self.moments, learning, scaled)
         return scaled
 
     def load(self, state: Mapping[str, NDArray]) -> None:

@@ -19,9 +19,10 @@ from pbodl.data.times import check_format, check_unit
 from pbodl.errors import InputError
 
 GROUPS = ("user", "ad", "context")
-KINDS = ("category", "multi", "number")
+KINDS = ("category", "multi", "number", "vector", "position")
 TRANSFORMS = ("buckets", "scale", "log")
 DERIVATIONS = ("hour_of_day", "day_of_week")
+LONGEST = 4096  # numbers of a vector
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -49,16 +50,23 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name        the field's name, part of every feature key
     group       who it describes: "user", "ad", "context", or a group of your own (FFM's fields are the groups)
-    kind        "category" one value; "multi" a list of values; "number" a quantity
+    kind        "category" one value; "multi" a list of values; "number" a quantity; "vector" a list of `length` numbers, such as
+                an embedding from another model; "position" the slot in which the ad was shown, a category whose effect is learned,
+                and left out when ads are ranked
     transform   for numbers: "buckets" cuts into log-spaced buckets, "scale" keeps the number as a multiplier, "log" the
                 logarithm of one more than the number
     derive      "hour_of_day" (0 to 23) or "day_of_week" (0 is Monday): the value comes from the row's time (UTC), not from a column
     column      the column to read, if it has another name than the field; several fields may read one column
     split       for lists that come as one text: what stands between the values, or "words" for the text's words in lower case
+    length      for vectors: how many numbers each has
+    aliases     former names of the field, the oldest first: its features keep the keys they had under that name, and data with a
+                column of a former name is still read
+    optional    whether a file may lack the column; the field is then missing in all its rows
     resolution  for buckets: how many of them there are from a number to its double, 1 (coarse) to 64 (fine)
     edges       for buckets: numbers in rising order between which the buckets lie, instead of log-spaced ones
     cross       names of two or more other fields: the value is the combination of theirs, not read from a column; with a field of
                 the ad, the group must be "ad"
+    reference   for positions: the whole number of the first slot, at which ads are compared
 
     >>> Field("interests", group="user", kind="multi").kind
     'multi'
@@ -74,13 +82,21 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     resolution: int = 4
     edges: Sequence[float] = ()
     cross: Sequence[str] = ()
+    length: int = 0
+    reference: int = 1
+    aliases: Sequence[str] = ()
+    optional: bool = False
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "edges", tuple(self.edges))
         msgspec.structs.force_setattr(self, "cross", tuple(self.cross))
+        msgspec.structs.force_setattr(self, "aliases", tuple(self.aliases))
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"a field's name must be a non-empty string, not {self.name!r}")
-        check_column_name("a field", self.name)
+        for name in (self.name, *self.aliases):
+            if not isinstance(name, str) or not name:
+                raise InputError(f"field {self.name!r}: an alias must be a non-empty string, not {name!r}")
+            check_column_name("a field", name)
         for what, value, allowed in (
             ("kind", self.kind, KINDS),
             ("transform", self.transform, TRANSFORMS),
@@ -95,11 +111,27 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.transform != "buckets" and self.kind != "number":
             raise InputError(f"field {self.name!r}: transform {self.transform!r} is for kind='number', not {self.kind!r}")
         self._check_source()
+        self._check_position()
 
     @property
     def source(self) -> str | None:
         """The column that the field reads; None if it reads none."""
         return None if self.derive is not None or self.cross else self.column or self.name
+
+    @property
+    def is_category(self) -> bool:
+        """Whether it has one value, which stands for itself."""
+        return self.kind in ("category", "position")
+
+    @property
+    def key_name(self) -> str:
+        """The name with which its features are hashed: the oldest that it has had."""
+        return self.aliases[0] if self.aliases else self.name
+
+    @property
+    def former_columns(self) -> tuple[str, ...]:
+        """The columns that it reads where its own is absent."""
+        return () if self.column is not None or self.source is None else tuple(self.aliases)
 
     @property
     def is_scaled(self) -> bool:
@@ -119,8 +151,13 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
             check_column_name(f"the column of field {self.name!r}", self.column)
         if len(self.cross) == 1 or len(set(self.cross)) < len(self.cross):
             raise InputError(f"field {self.name!r}: cross is {list(self.cross)}; it must name two or more different fields")
-        if not self.split or (self.split != "|" and self.kind != "multi"):
+        if not self.split or (self.split != "|" and self.kind not in ("multi", "vector")):
             raise InputError(f"field {self.name!r}: split is {self.split!r}; it is a text that is not empty, for kind='multi'")
+        if (self.kind == "vector") != (self.length != 0) or not 0 <= self.length <= LONGEST:
+            raise InputError(
+                f"field {self.name!r}: length is {self.length}; kind='vector' needs a length from 1 to {LONGEST}, and no other "
+                "kind has one"
+            )
         if not 1 <= self.resolution <= 64 or (self.resolution != 4 and (self.kind != "number" or self.is_scaled)):
             raise InputError(
                 f"field {self.name!r}: resolution is {self.resolution}; it is a whole number from 1 to 64, for transform='buckets'"
@@ -130,6 +167,12 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
             raise InputError(
                 f"field {self.name!r}: edges must be finite numbers in rising order, for transform='buckets', without a resolution"
             )
+
+    def _check_position(self) -> None:
+        if self.kind == "position" and self.group in ("user", "ad"):
+            raise InputError(f"field {self.name!r}: a position belongs to neither the user nor the ad; its group is 'context'")
+        if type(self.reference) is not int or (self.reference != 1 and self.kind != "position"):
+            raise InputError(f"field {self.name!r}: reference is {self.reference!r}; it is a whole number, for kind='position'")
 
     def _check_group(self) -> None:
         if not isinstance(self.group, str) or not self.group:
@@ -157,6 +200,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     time_unit    unit of times that are numbers: "s" (the default), "ms", "us" or "ns"
     columns      names of all columns of a CSV file without a header, in their order
     delimiter    character between the values of a CSV file, or its name, such as "tab"; by default it is found out
+    retired      columns that were fields before a migration: events and requests may still have them, and they are ignored
 
     >>> schema = Schema(label="click", fields=[Field("user_id", group="user"), Field("ad_id", group="ad")])
     >>> schema.groups, schema.field_index("ad_id")
@@ -171,6 +215,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     time_unit: str | None = None
     columns: Sequence[str] = ()
     delimiter: str | None = None
+    retired: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not self.label:
@@ -178,6 +223,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
         fields = tuple(self.fields)
         msgspec.structs.force_setattr(self, "fields", fields)
         msgspec.structs.force_setattr(self, "columns", tuple(self.columns))
+        msgspec.structs.force_setattr(self, "retired", tuple(self.retired))
         for name in self.columns:
             if not isinstance(name, str) or self.columns.count(name) > 1:
                 raise InputError(f"columns names {name!r} twice, or not as a text; the names of all columns must differ")
@@ -200,6 +246,14 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"field {name!r} occurs twice in the schema; the names of fields must differ")
+        former = [alias for field in self.fields for alias in field.aliases] + list(self.retired)
+        taken = {*names, *self.sources, self.label_column, self.time, self.weight}
+        for name in former:
+            if former.count(name) > 1 or name in taken:
+                raise InputError(
+                    f"{name!r} is a former name (in aliases or retired), and stands for something else in the schema as well; "
+                    "choose another name for the new one"
+                )
         special = {"label": self.label_column, "time": self.time, "weight": self.weight}
         given = {role: name for role, name in special.items() if name is not None}
         for role, name in given.items():
@@ -216,7 +270,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
                 raise InputError(f"field {field.name!r} is derived from the time, but no column is: set time='...'")
             for name in field.cross:
                 part = self.fields[self.field_index(name)]
-                if part.kind == "multi" or part.cross or part.is_scaled:
+                if part.kind in ("multi", "vector", "position") or part.cross or part.is_scaled:
                     raise InputError(
                         f"field {field.name!r} crosses {name!r}, which must be a category, a number in buckets, or a derived field"
                     )
@@ -241,6 +295,11 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     def sources(self) -> list[str]:
         """The columns that the fields read, each once."""
         return list(dict.fromkeys(field.source for field in self.fields if field.source is not None))
+
+    @property
+    def former_columns(self) -> dict[str, tuple[str, ...]]:
+        """By column, the former names under which data may still have it."""
+        return {field.source: field.former_columns for field in self.fields if field.source is not None and field.former_columns}
 
     def field_index(self, name: str) -> int:
         """The index of field `name` in `fields`."""

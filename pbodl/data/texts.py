@@ -29,7 +29,7 @@ def text_readers(schema: Schema, labelled: bool) -> dict[str, Reader]:
     for source, field in lone_fields(schema).items():
         if field.kind == "number":
             readers[source] = numbers
-        elif field.kind == "multi":
+        elif field.kind in ("multi", "vector"):
             readers[source] = functools.partial(split_texts, split=field.split)
     if schema.time is not None and schema.time_format is None:
         unit = schema.time_unit

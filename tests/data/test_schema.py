@@ -6,9 +6,9 @@ import pytest
 from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
-from pbodl.serving.http_messages import JSON, MSGPACK, wire_of
-from pbodl.serving.openapi import document
-from pbodl.serving.server_limits import Limits
+from pbodl.serving.web.http_messages import JSON, MSGPACK, wire_of
+from pbodl.serving.web.openapi import document
+from pbodl.serving.web.server_limits import Limits
 from pbodl.streaming.events import EventDecoder
 
 FIELDS = [

@@ -5,6 +5,13 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
+LIST_KINDS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
 WORDS = "words"
 WORD = re.compile(r"\w+")
 
@@ -16,6 +23,11 @@ def pieces(text: str, split: str) -> list[str]:
     (['a', 'b'], ['red', 'shoes', 'size', '42'])
     """
     return WORD.findall(text.lower()) if split == WORDS else text.split(split)
+
+
+def holds_lists(kind: pa.DataType) -> bool:
+    """Whether the values of an Arrow type are lists."""
+    return any(is_kind(kind) for is_kind in LIST_KINDS)
 
 
 def split_texts(texts: pa.Array, split: str) -> pa.Array:

@@ -75,8 +75,16 @@ def label_of(columns: list[ColumnStats], warnings: list[str], named: bool = True
             return label
     likely = [repr(c.name) for c in columns if words_of(c) & set(LABEL_WORDS)]
     hint = f" ({', '.join(likely)} does not hold 0 and 1)" if likely else ""
-    warnings.append(f"no column can be taken for the label{hint}; set `label`")
+    proposal = next((f': for example `label = "{label}"`' for label in map(_comparison, columns) if label is not None), "")
+    warnings.append(f"no column can be taken for the label{hint}; set `label`{proposal}")
     return None
+
+
+def _comparison(column: ColumnStats) -> str | None:
+    """A comparison that computes the label from a column of two words: the rarer one is the click."""
+    if column.distinct != 2 or column.kind != "text" or len(column.counts) != 2:
+        return None
+    return f"{column.name} == {column.sample[int(column.counts.argmin())].as_py()}"
 
 
 def _are_words(column: ColumnStats) -> bool:

@@ -39,10 +39,19 @@ def _seen(guess: Guess) -> str:
     files = guess.files[0] + (f" and {len(guess.files) - 1} more files" if len(guess.files) > 1 else "")
     seen = f"{files}: {'all' if guess.whole else 'the first'} {guess.rows:,} rows"
     if guess.figures.clicks is not None:
-        seen += f", {guess.figures.clicks:.1%} of them clicked"
+        seen += f", {_percent(guess.figures.clicks)} of them clicked"
     if guess.figures.first is not None and guess.figures.last is not None:
         seen += f", {_moment(guess.figures.first)} to {_moment(guess.figures.last)} (UTC)"
     return seen
+
+
+def _percent(share: float) -> str:
+    """A share, with digits enough that a rare click does not look like none.
+
+    >>> _percent(0.176), _percent(0.00033)
+    ('17.6%', '0.033%')
+    """
+    return f"{share:.1%}" if share == 0.0 or share >= 0.01 else f"{100 * share:.2g}%"
 
 
 def _moment(seconds: float) -> str:

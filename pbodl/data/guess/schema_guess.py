@@ -67,7 +67,7 @@ class Guess(NamedTuple):
         if self.label is None or not self.fields:
             lacking = "the label" if self.label is None else "a field"
             raise InputError(f"no column of {self.files[0]} can be taken for {lacking}; write the schema yourself")
-        about_time = {"time": self.time, "time_format": self.time_format, "time_unit": self.time_unit}
+        about_time: dict[str, Any] = {"time": self.time, "time_format": self.time_format, "time_unit": self.time_unit}
         columns, delimiter = self.layout.columns, self.layout.delimiter
         return Schema(label=self.label, fields=self.fields, columns=columns, delimiter=delimiter, **about_time)
 

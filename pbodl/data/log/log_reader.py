@@ -139,7 +139,7 @@ class LogReader:
     def _read(self, position: LogPosition, may_end: bool) -> Generator[Chunk, None, None]:
         """The chunks from `position` on; runs in the background thread."""
         behind = self.bytes_read
-        lists = {str(field.source) for field in self._schema.fields if field.kind == "multi"}
+        lists = {str(field.source) for field in self._schema.fields if field.kind in ("multi", "vector")}
         for number, source in enumerate(self.sources[position.source :], position.source):
             file, columns = self._first if number == position.source else self._opened(source)
             if number > position.source:

@@ -67,10 +67,20 @@ def needed_columns(file: LogFile, schema: Schema, labelled: bool, others: Sequen
         wanted |= {schema.label_column: "as its label"} | ({schema.weight: "as its weight"} if schema.weight else {})
     if schema.time is not None and (labelled or derived or schema.time in file.columns):
         wanted.setdefault(schema.time, "as its time")
-    strangers = [name for name in file.columns if name not in wanted]
+    for name, aliases in schema.former_columns.items():
+        wanted |= {alias: "as a field" for alias in aliases if alias in file.columns or file.sparse}
+        if name not in file.columns and not file.sparse and any(alias in file.columns for alias in aliases):
+            del wanted[name]
+    for field in schema.fields:
+        if field.optional and field.source not in file.columns and not file.sparse:
+            wanted.pop(str(field.source), None)
+    absent = {alias for aliases in schema.former_columns.values() for alias in aliases}
+    absent |= {name for name, aliases in schema.former_columns.items() if file.sparse}
+    absent |= {str(field.source) for field in schema.fields if field.optional}
+    strangers = [name for name in file.columns if name not in wanted and name not in schema.retired]
     for name, role in wanted.items():
         # Where rows may lack a column, one that was not seen is misspelt only if there is another with a similar name.
-        if name not in file.columns and not (file.sparse and not nearest(name, strangers)):
+        if name not in file.columns and name not in absent and not (file.sparse and not nearest(name, strangers)):
             raise _missing(file, f"{name!r}, which the schema names {role}", name)
     for name in others:
         if name not in file.columns:

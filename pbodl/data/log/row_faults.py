@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 
 from pbodl.data.arrow_columns import from_table
 from pbodl.data.batch import Batch
+from pbodl.data.features.former_names import renamed_table
 from pbodl.data.features.outcome import clicks_of
+from pbodl.data.features.vectors import vector_faults
 from pbodl.data.labels import parse_weights
 from pbodl.data.numbers import multipliers, parse_numbers
 from pbodl.data.schema import Field, Schema
@@ -30,6 +32,7 @@ def good_rows(schema: Schema, table: pa.Table, labelled: bool) -> tuple[Batch, p
 
     A fault of a column as a whole, such as a type that holds no times, is an InputError.
     """
+    table = renamed_table(schema, table)
     try:
         good = typed(schema, table, labelled)
         return from_table(schema, good, labelled), good, {}
@@ -64,6 +67,10 @@ def row_faults(schema: Schema, table: pa.Table, labelled: bool) -> dict[int, str
         codes = pc.array_sort_indices(order).take(coded.indices).to_numpy()
         for row in np.flatnonzero(np.isin(codes, list(bad))).tolist():
             faults.setdefault(row, bad[int(codes[row])])
+    for field in schema.fields:
+        if field.kind == "vector" and field.source in table.column_names:
+            found = vector_faults(field, table.column(str(field.source)).combine_chunks())
+            faults = found | faults
     return dict(sorted(faults.items()))
 
 

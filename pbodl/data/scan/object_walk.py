@@ -18,7 +18,9 @@ from pbodl.data.hashing import NAME_SEED, field_seed, hash_integer, hash_span, h
 from pbodl.data.scan.byte_values import BAD, NIL, NO, TEXT, WHOLE, YES, ZERO, skip_blanks, text_end, value_at
 from pbodl.data.scan.containers import OPEN, OPEN_LIST, following, name_at, opened, skip_json, skip_msgpack
 from pbodl.data.scan.event_columns import ID, begin_event, is_complete, put_event
+from pbodl.data.schema import Field
 
+IGNORED, SPECIAL = -1, -2
 ELSEWHERE, NO_ROOM = -1, -2  # instead of a number of objects: not a plain case; more than there is room for
 HEAD = 4  # words of eight bytes
 SEED = np.uint64(NAME_SEED)
@@ -28,22 +30,32 @@ WORDS = np.frombuffer(b"truefalse", np.uint8)
 class ScanNames(NamedTuple):
     """The names that a walk looks for, by slot."""
 
-    seeds: NDArray[np.uint64]  # of the values' keys; also the hashes of the names
-    missing: NDArray[np.uint64]  # key of a missing value
+    hashes: NDArray[np.uint64]  # of the names
+    seeds: NDArray[np.uint64]  # of the values' keys
+    columns: NDArray[np.int64]  # of the keys; IGNORED for retired names, SPECIAL for those of `event_columns`
+    missing: NDArray[np.uint64]  # by column: key of a missing value
+    aliased: NDArray[np.bool_]  # by column: it has several names
     heads: NDArray[np.uint64]  # (slots, HEAD) the bytes of a name as a compact writer puts them, up to its value (in JSON, a text)
     masks: NDArray[np.uint64]  # (slots, HEAD) which of these bytes count
     lengths: NDArray[np.int64]  # of the heads in bytes; 0 where a name is too long for one
 
 
-def names_of(names: Sequence[str], is_json: bool) -> ScanNames:
-    """The names by slot."""
+def names_of(special: Sequence[str], fields: Sequence[Field], is_json: bool, retired: Sequence[str] = ()) -> ScanNames:
+    """The names by slot: those of an event, of the fields (each reads a column of its name), former ones, and retired ones."""
+    former = [(alias, place) for place, field in enumerate(fields) for alias in field.former_columns]
+    names = [*special, *(field.name for field in fields), *(alias for alias, _ in former), *retired]
+    columns = [SPECIAL] * len(special) + [*range(len(fields)), *(place for _, place in former)] + [IGNORED] * len(retired)
+    of_keys = [fields[column].key_name if column >= 0 else name for name, column in zip(names, columns, strict=True)]
     heads = [msgspec.json.encode(name) + b':"' if is_json else msgspec.msgpack.encode(name) for name in names]
     heads = [head if len(head) <= 8 * HEAD else b"" for head in heads]
     padded = b"".join(head.ljust(8 * HEAD, b"\0") for head in heads)
     masks = b"".join((b"\xff" * len(head)).ljust(8 * HEAD, b"\0") for head in heads)
     return ScanNames(
         np.array([field_seed(name) for name in names], np.uint64),
-        np.array([hash_value(name, None) for name in names], np.uint64),
+        np.array([field_seed(name) for name in of_keys], np.uint64),
+        np.array(columns, np.int64),
+        np.array([hash_value(field.key_name, None) for field in fields], np.uint64),
+        np.array([bool(field.former_columns) for field in fields], np.bool_),
         np.frombuffer(padded, "<u8").reshape(-1, HEAD),
         np.frombuffer(masks, "<u8").reshape(-1, HEAD),
         np.array(list(map(len, heads)), np.int64),
@@ -65,10 +77,10 @@ def behind_head(data, offset, names, slot):
 def slot_of(data, first, second, names, expected):
     """The slot of a name, -1 if it has none; objects mostly name things in the same order."""
     key = hash_span(data, first, second, SEED)
-    if expected < len(names.seeds) and names.seeds[expected] == key:
+    if expected < len(names.hashes) and names.hashes[expected] == key:
         return expected
-    for slot in range(len(names.seeds)):
-        if names.seeds[slot] == key:
+    for slot in range(len(names.hashes)):
+        if names.hashes[slot] == key:
             return slot
     return -1
 
@@ -107,10 +119,8 @@ def key_of(data, what, first, second, seed, digits):
 @inlined
 def walk_object(data, offset, end, names, keys, n, events, digits, is_json):
     """Object n; returns the offset behind it, or -1. MODIFIES: keys[n], and events unless they are None; digits is scratch."""
-    fields = keys.shape[1]
-    special = len(names.seeds) - fields
-    for field in range(fields):
-        keys[n, field] = names.missing[special + field]
+    for field in range(keys.shape[1]):
+        keys[n, field] = names.missing[field]
     if events is not None:
         begin_event(events, n)
     left, offset = opened(data, offset, end, is_json, False)
@@ -120,12 +130,14 @@ def walk_object(data, offset, end, names, keys, n, events, digits, is_json):
         if what == BAD or (slot < 0 and events is None):
             return -1
         if slot >= 0:
-            seed, plain = names.seeds[slot], True
-            if slot >= special or slot == ID:
+            seed, plain, column = names.seeds[slot], True, names.columns[slot]
+            if column >= 0 or (column == SPECIAL and slot == ID):
                 key, plain = key_of(data, what, first, second, seed, digits)
-            if slot >= special:
-                keys[n, slot - special] = key
-            elif events is not None:
+            if column >= 0:
+                # Under two names at once: the general reader chooses.
+                plain = plain and not (names.aliased[column] and keys[n, column] != names.missing[column])
+                keys[n, column] = key
+            elif events is not None and column == SPECIAL:
                 if slot == ID:
                     events.ids[n] = key
                     plain = plain and what != NIL

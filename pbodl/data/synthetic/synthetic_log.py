@@ -90,9 +90,7 @@ class World:
     def write(self, path: str | Path, progress: Callable[[int], None] | None = None) -> None:
         """Write all rows to a .parquet, .csv or .csv.gz file; `progress` is told the rows of each batch."""
         path = Path(path)
-        if not path.name.endswith(SUFFIXES):
-            allowed = ", ".join(SUFFIXES)
-            raise InputError(f"cannot tell the format of {path.name!r}: it must end in one of {allowed}")
+        check_suffix(path)
         batches = self.batches(4 * BLOCK)
         batch = next(batches)
         with replacing(path, sync=False) as beside, _writer(path.name, beside, batch.schema) as writer:
@@ -135,6 +133,22 @@ class World:
         )  # fmt: skip
 
 
+def write_rows(path: Path, table: pa.Table) -> None:
+    """Write a table to a .parquet, .csv or .csv.gz file."""
+    check_suffix(path)
+    lists = [field.name for field in table.schema if pa.types.is_nested(field.type)]
+    if lists and not path.name.endswith(".parquet"):
+        raise InputError(f"the column {lists[0]!r} holds lists or structs, which CSV cannot; write a .parquet file instead")
+    with replacing(path, sync=False) as beside, _writer(path.name, beside, table.schema, quoting="needed") as writer:
+        writer.write_table(table)
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a name whose format cannot be written."""
+    if not path.name.endswith(SUFFIXES):
+        raise InputError(f"cannot tell the format of {path.name!r}: it must end in one of {', '.join(SUFFIXES)}")
+
+
 def _time(share: Floats, days: int) -> NDArray[np.int64]:
     """Seconds since the first midnight when this share of the traffic has passed: thin at night."""
     hourly = np.tile(1.0 + 0.6 * np.sin(2 * np.pi * (np.arange(24) - 9) / 24), days)
@@ -148,7 +162,7 @@ def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 @contextmanager
-def _writer(name: str, path: Path, schema: pa.Schema) -> Iterator[Any]:
+def _writer(name: str, path: Path, schema: pa.Schema, quoting: str = "none") -> Iterator[Any]:
     """A Parquet or CSV writer onto `path`, of the format that `name` asks for."""
     if name.endswith(".parquet"):
         # Columns of nearly as many values as rows: a dictionary of them costs time and saves no space.
@@ -156,7 +170,7 @@ def _writer(name: str, path: Path, schema: pa.Schema) -> Iterator[Any]:
         with pa.parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=repeating) as writer:
             yield writer
         return
-    options = pa.csv.WriteOptions(include_header=False, quoting_style="none")
+    options = pa.csv.WriteOptions(include_header=False, quoting_style=quoting)
     with path.open("wb") as raw, ExitStack() as stack:
         # Without a name and a time in its header, so that the same world gives the same bytes.
         file = stack.enter_context(igzip.IGzipFile("", "wb", 1, raw, 0)) if name.endswith(".gz") else raw

@@ -188,3 +188,14 @@ def test_refusals(tmp_path):
     assert warned(found, f"{second} has no column 'clicked', which {tmp_path / 'a.csv'} has")
     with pytest.raises(InputError, match="rows is 0"):
         guess(tmp_path / "a.csv", rows=0)
+
+
+def test_a_label_of_two_other_words_is_proposed_and_the_proposal_reads(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "Nutzer;Anzeige;geklickt\n" + "".join(f"u{n % 9};a{n % 4};{'ja' if n % 6 == 0 else 'nein'}\n" for n in range(60))
+    )
+    assert warned(guess(path), 'set `label`: for example `label = "geklickt == ja"`')
+    labels = Schema(label="geklickt == ja", fields=[Field("Anzeige")])
+    with open_log([str(path)], labels) as reader:
+        assert sum(chunk.batch.clicks.sum() for chunk in reader) == 10
