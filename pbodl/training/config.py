@@ -16,7 +16,9 @@ from pbodl.data.schema import Field, Schema, nearest
 from pbodl.errors import InputError
 from pbodl.models.clock import Duration, parse_duration
 from pbodl.models.contract import Model
-from pbodl.models.spec import DeepSpec, FieldPrior, PairSpec, Prior
+from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.spec import AS_PRINTED, DeepSpec, FieldPrior, PairSpec, Prior
+from pbodl.training.visits.reinforcement import reinforced
 
 FROM_TRAINING = ("half_life", "negative_rate")  # keys of a model's spec that belong to [training]
 DEFAULT_KIND = "pair-fm"
@@ -26,12 +28,18 @@ DEFAULT_NETWORK = "fm-mlp"  # where a configuration has keys of hidden layers, a
 class TrainingSpec(msgspec.Struct, frozen=True):
     """The `[training]` table.
 
+    passes          visits to every minibatch of 256 rows (§4.5 of the paper); 1 learns each row once
+    ep              make the visits by expectation propagation: at most `passes` of them, until they change nothing
+    power           "once": all visits together count a row once; "paper": every visit counts it, as the paper does
     negative_rate   share of the non-clicks to learn from, above 0 and at most 1; "auto" keeps about ten for each click
     half_life       time to forget half of the evidence: "7d", "12h", or "1M rows"; absent: never forget
     every           period of one line of figures: "1d", "1h", "100k rows"
     snapshot_every  seconds between snapshots while learning
     """
 
+    passes: int = 1
+    ep: bool = False
+    power: str = "once"
     negative_rate: float | str = 1.0
     half_life: str | None = None
     every: str | None = None
@@ -58,8 +66,17 @@ class Config(NamedTuple):
         given = {"half_life": self.training.half_life, "negative_rate": negative_rate}
         if self.training.half_life is not None and "half_life" not in fields:
             raise InputError(f"[training] half_life: the model {self.kind!r} does not forget; remove it")
-        values = self.model | {name: value for name, value in given.items() if name in fields}
-        return kind.from_spec(self.schema, _convert(values, kind.Spec, "model"))
+        values = _as_printed(self.kind, self.model) | {name: value for name, value in given.items() if name in fields}
+        return self.prepare(kind.from_spec(self.schema, _convert(values, kind.Spec, "model")))
+
+    def prepare(self, model: Model) -> Model:
+        """The model, which learns as [training] says from now on; one that was loaded needs this too."""
+        training = self.training
+        if (learning := reinforced(training.passes, training.ep, training.power)) is not None:
+            if not isinstance(model, DeepProbit):
+                raise InputError(f"[training] passes and ep are for the deep probit models; {self.kind!r} learns each row once")
+            model.learn_with(learning)
+        return model
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -120,7 +137,8 @@ def check_config(tables: Mapping[str, Any]) -> Config:
     kind = model.pop("kind", DEFAULT_NETWORK if of_network & set(model) else DEFAULT_KIND)
     if kind not in Model.kinds:
         raise InputError(f"unknown model kind {kind!r}{nearest(str(kind), Model.kinds)}; kinds are: {', '.join(Model.kinds)}")
-    names = [name for name in Model.kinds[kind].Spec.__struct_fields__ if name not in FROM_TRAINING]
+    _as_printed(kind, model)
+    names = ["paper", *(name for name in Model.kinds[kind].Spec.__struct_fields__ if name not in FROM_TRAINING)]
     for name in FROM_TRAINING:
         if name in model:
             raise InputError(f"[model] {name} belongs in [training]")
@@ -138,6 +156,25 @@ def check_config(tables: Mapping[str, Any]) -> Config:
     config.build()
     config.training.period(schema)
     return config
+
+
+def _as_printed(kind: str, model: Mapping[str, Any]) -> dict[str, Any]:
+    """The [model] table with what `paper = true` stands for in its place; InputError if another key says otherwise."""
+    model = dict(model)
+    paper = model.pop("paper", False)
+    if not isinstance(paper, bool):
+        raise InputError(f"[model] paper is {paper!r}; it must be true or false")
+    if not paper:
+        return model
+    if not issubclass(Model.kinds[kind].Spec, DeepSpec):
+        kinds = [name for name, one in Model.kinds.items() if issubclass(one.Spec, DeepSpec)]
+        raise InputError(f"[model] paper = true: {kind!r} is not a model of the paper; those are: {', '.join(kinds)}")
+    fixed = msgspec.to_builtins(AS_PRINTED)
+    other = [name for name, value in fixed.items() if name in model and msgspec.to_builtins(model[name]) != value]
+    if other:
+        told = "; ".join(f"{name} is {model[name]!r}, and the paper has {fixed[name]!r}" for name in other)
+        raise InputError(f"[model] paper = true contradicts other keys: {told}. Remove them, or `paper`")
+    return model | fixed
 
 
 def to_tables(config: Config) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from pbodl.data.features.positions import at_reference
 from pbodl.data.log.log_reader import Chunk
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
@@ -25,18 +26,19 @@ def predict_file(
     out: str | Path,
     progress: Callable[[int], None] = lambda rows: None,
     keep: Sequence[str] = (),
+    reference_position: bool = False,
 ) -> int:
     """Write one row per row of the log, in its order; returns the number of rows.
 
     `keep` names columns of the chunks' tables to write first, as they are. The file appears when it is complete. `progress` gets
-    the rows so far.
+    the rows so far. With `reference_position` all rows are predicted as if they had been shown in the first slot.
     """
     out = Path(out)
     check_kept(keep)
     rows = 0
     with _writer(out) as write:
         for chunk in chunks:
-            predicted = model.predict(chunk.batch)
+            predicted = model.predict(at_reference(model.schema, chunk.batch) if reference_position else chunk.batch)
             figures = [predicted.ctr, predicted.std, *recalibrated_latent(model, predicted)]
             kept = [chunk.table.column(name) for name in keep]
             write(pa.table([*kept, *(pa.array(figure) for figure in figures)], names=[*keep, *COLUMNS.names]))

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +23,7 @@ from pbodl.models.contract import Model
 from pbodl.models.snapshot import load_snapshot, save
 from pbodl.system.atomic_files import write_file
 from pbodl.system.setbacks import Setbacks
+from pbodl.system.tensors import Arrays
 from pbodl.training.config import Config
 from pbodl.training.inspect.feature_names import NameStore
 from pbodl.training.stream_metrics import Figures
@@ -41,11 +43,11 @@ class LogLearner(Protocol):
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         """As `Model.learn`, with NaN for rows whose prediction was lost."""
 
-    def gather(self) -> None:
-        """Update the run's model with everything learned so far."""
+    def save(self, run: Path, facts: Mapping[str, Any], parts: Mapping[str, Arrays]) -> Path:
+        """Write a snapshot of everything learned so far, as `models.snapshot.save` does."""
 
     def summary(self) -> dict[str, Any]:
-        """Additional figures of the learner."""
+        """Additional figures of the learner, and the counters of its model."""
 
 
 class Run:
@@ -74,11 +76,14 @@ class Run:
     def resume(cls, config: Config, folder: str | Path) -> "Run":
         """The run of a folder, restored from its newest intact snapshot."""
         snapshot = load_snapshot(folder)
-        model, facts = snapshot.model, snapshot.facts
+        model, facts = config.prepare(snapshot.model), snapshot.facts
         if "tracker" not in facts:
             raise InputError(f"{folder} holds a model that `pbodl train` did not write; there is no run to resume")
         rate = model.negative_rate if config.training.negative_rate == "auto" else float(config.training.negative_rate)
         spec = config.build(rate).spec
+        if type(spec) is type(model.spec) and "fm_variance" in spec.__struct_fields__ and "fm_variance" not in config.model:
+            # What a configuration leaves open stays as it was chosen when the run began, perhaps by an earlier release.
+            spec = msgspec.structs.replace(spec, fm_variance=model.spec.fm_variance)
         if (model.schema, model.kind, model.spec) != (config.schema, config.kind, spec):
             raise InputError(f"{folder} was trained with another schema or model; resume it with the configuration it began with")
         period = config.training.period(config.schema)
@@ -154,8 +159,6 @@ class Run:
 
     def save(self) -> Path:
         """Write metrics.jsonl and a snapshot of this moment."""
-        if self.learner is not None:
-            self.learner.gather()
         if self.names is not None:
             with self.setbacks.tolerating("writing the names"):
                 self.names.save(self.folder)  # before the snapshot: every learned feature has its name then, if disks do not fail
@@ -167,7 +170,10 @@ class Run:
         period = list(self.config.training.period(self.config.schema))
         facts = {"rows": self.rows, "position": self.position, "period": period, "tracker": tracker}
         facts["fitted_rows"] = self._fitted_rows
-        path = save(self.model, self.folder, facts, {"metrics": arrays})
+        if self.learner is not None:
+            path = self.learner.save(self.folder, facts, {"metrics": arrays})
+        else:
+            path = save(self.model, self.folder, facts, {"metrics": arrays})
         self._saved_rows = self.rows
         return path
 

@@ -151,11 +151,25 @@ class StreamMetrics:
         _tally(rows, self.reliability, self.sums)
         self._rows.append(rows)
         if self.sums[0] > EXACT_ROWS:
-            if not self._histogram.size:
-                self._histogram = np.zeros((2, BINS))
-            for held in self._rows:
-                _fill(held, self._histogram)
-            self._rows.clear()
+            self._to_histogram()
+
+    def merge(self, state: Mapping[str, NDArray]) -> None:
+        """Count what others have counted, from their `state()`."""
+        self.reliability += state["reliability"]
+        self.sums += state["sums"]
+        if state["rows"].size:
+            self._rows.append(judged(*state["rows"]))
+        if self.sums[0] > EXACT_ROWS:
+            self._to_histogram()
+        if state["places"].size:
+            self._histogram.ravel()[state["places"]] += state["values"]
+
+    def _to_histogram(self) -> None:
+        if not self._histogram.size:
+            self._histogram = np.zeros((2, BINS))
+        for held in self._rows:
+            _fill(held, self._histogram)
+        self._rows.clear()
 
     def clear(self) -> None:
         """Forget everything."""

@@ -113,9 +113,9 @@ class Tracker:
         """The learning curve: figures of consecutive short periods."""
         return [*self.points, self._line("point", POINTS)] if self._metrics["point"].sums[0] > 0 else list(self.points)
 
-    def reliability(self) -> list[dict[str, float]]:
-        """Mean prediction and mean outcome, grouped by the prediction."""
-        rows = self._metrics["overall"].reliability
+    def reliability(self, of_period: bool = False) -> list[dict[str, float]]:
+        """Mean prediction and mean outcome, grouped by the prediction; of the whole stream, or of the current period."""
+        rows = self._metrics["period" if of_period else "overall"].reliability
         return [{"weight": float(w), "predicted": float(p / w), "observed": float(c / w)} for w, p, c in rows if w > 0]
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:

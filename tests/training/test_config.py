@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pbodl
 from pbodl.errors import InputError
 from pbodl.models.clock import Duration
 from pbodl.training.config import check_config, read_config, to_tables, to_toml, with_changes
@@ -21,6 +22,31 @@ FULL = {
     },
     "training": {"negative_rate": "auto", "half_life": "7d", "every": "6h", "snapshot_every": 30},
 }  # fmt: skip
+
+
+def test_the_papers_model_by_one_key(tmp_path):
+    tables = {"schema": SCHEMA, "model": {"kind": "fm-mlp", "dim": 3, "paper": True}}
+    config = check_config(tables)
+    assert config.build().spec == pbodl.FMMLP(RICH, dim=3, paper=True).spec
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    assert check_config(read_config(tmp_path / "config.toml")).build().spec == config.build().spec
+    assert check_config(with_changes(tables, ["model.linear=false", "model.pairs=fields"])).build().spec == config.build().spec
+    assert check_config(with_changes(tables, ["model.paper=false"])).build().spec == pbodl.FMMLP(RICH, dim=3).spec
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("model.linear=true", "linear is True, and the paper has False"),
+        ("model.prior.embedding=0.02", "prior is"),
+        ("model.kind=pair-fm", "'pair-fm' is not a model of the paper; those are: deep-probit, sparse-mlp, fm-mlp, ffm-mlp"),
+        ("model.kind=ftrl", "'ftrl' is not a model of the paper"),
+        ("model.paper=1", "it must be true or false"),
+    ],
+)
+def test_the_papers_model_bears_no_contradiction(change, words):
+    with pytest.raises(InputError, match=words):
+        check_config(with_changes({"schema": SCHEMA, "model": {"kind": "fm-mlp", "paper": True}}, [change]))
 
 
 def test_defaults():

@@ -139,3 +139,18 @@ def test_bootstrap_of_one_class_has_no_auc():
     intervals = added(np.array([0.2, 0.4, 0.1]), np.zeros(3, np.float32)).intervals(50)
     assert np.isnan(intervals["auc"]).all()
     assert np.isfinite(intervals["log_loss"]).all()
+
+
+@pytest.mark.parametrize("rows", [500, 250_000])
+def test_merged_metrics_are_those_of_all_rows(rows):
+    rng = np.random.default_rng(3)
+    predicted, weights = rng.uniform(0.01, 0.9, rows), rng.choice([1.0, 2.0], rows)
+    clicks = (rng.random(rows) < predicted).astype(np.float32)
+    ref, comp = StreamMetrics(), StreamMetrics()
+    ref.add(predicted, clicks, weights)
+    for part in np.array_split(np.arange(rows), [rows // 10, rows // 2, rows - 7]):
+        other = StreamMetrics()
+        other.add(predicted[part], clicks[part], weights[part])
+        comp.merge(other.state())
+    np.testing.assert_allclose(comp.figures(), ref.figures(), rtol=1e-12)
+    np.testing.assert_allclose(comp.reliability, ref.reliability)

@@ -10,7 +10,7 @@ import io
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.arrow_columns import key_columns
 from pbodl.data.features.tokens import split_texts
+from pbodl.data.features.vectors import component_keys
 from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_array, hash_integers, hash_value
 from pbodl.data.numbers import USUAL, bucket, buckets, parse_number, parse_numbers
 from pbodl.data.schema import Field, Schema
@@ -58,9 +59,11 @@ class NameStore:
         self.changed = True  # since the last save
         self._on_disk = ""  # checksum of the file
         for index, field in enumerate(schema.fields):
-            self._enter(index, [hash_value(field.name, None)], [MISSING])
+            self._enter(index, [hash_value(field.key_name, None)], [MISSING])
             if field.is_scaled:
-                self._enter(index, [hash_value(field.name, SCALE_TEXT)], [SCALED])
+                self._enter(index, [hash_value(field.key_name, SCALE_TEXT)], [SCALED])
+            if field.kind == "vector":
+                self._enter(index, component_keys(field), [f"[{place}]" for place in range(field.length)])
 
     def __len__(self) -> int:
         return len(self._values)
@@ -77,17 +80,17 @@ class NameStore:
                 return
             if field.derive is not None:
                 found = np.unique(derived(field.derive, self._times(table)))
-                self._enter(index, hash_integers(found, field_seed(field.name)), found.tolist())
+                self._enter(index, hash_integers(found, field_seed(field.key_name)), found.tolist())
             elif field.cross:
                 self._enter_cross(index, field, table)
-            elif field.kind != "number":
+            elif field.kind in ("category", "multi"):
                 distinct = _distinct(_as_lists(table.column(field.source), field))
-                self._enter(index, hash_array(distinct, field_seed(field.name)), distinct)
-            elif field.transform == "buckets":
+                self._enter(index, hash_array(distinct, field_seed(field.key_name)), distinct)
+            elif field.kind == "number" and field.transform == "buckets":
                 numbers = parse_numbers(_joined(table.column(field.source)), field.name)
                 found = np.unique(buckets(numbers[~np.isnan(numbers)], field.resolution, field.edges))
                 names = [bucket_name(int(b), field.resolution, field.edges) for b in found]
-                self._enter(index, hash_integers(found, field_seed(field.name)), names)
+                self._enter(index, hash_integers(found, field_seed(field.key_name)), names)
 
     def _times(self, table: pa.Table) -> NDArray[np.float64]:
         """The times of the rows, if a field is derived from them."""
@@ -174,6 +177,25 @@ def load_names(run: str | Path, schema: Schema) -> NameStore | None:
     return store
 
 
+def migrate_names(run: str | Path, names: Mapping[str, str]) -> None:
+    """Rename the fields of a run's stored names, after a migration; those of fields that are gone go. A damaged file stays."""
+    path = Path(run) / FILE
+    if not path.exists():
+        return
+    try:
+        table = pa.parquet.read_table(path)
+        fields = [names.get(name) for name in table.column("field").to_pylist()]
+    except (OSError, pa.ArrowException, KeyError) as error:
+        warnings.warn(f"{path} is damaged ({error}); names of features begin anew when it is deleted", stacklevel=2)
+        return
+    kept = pa.array([name is not None for name in fields])
+    table = table.set_column(1, "field", pa.array(fields).dictionary_encode()).filter(kept)
+    content = io.BytesIO()
+    pa.parquet.write_table(table, content)
+    write_file(Path(run) / CHECKSUM, f"{_digest(content.getbuffer())}\n{''.join(_digests(run)[:1])}\n".encode())
+    write_file(path, content.getbuffer())
+
+
 def readable_names(run: str | Path, schema: Schema) -> NameStore | None:
     """As `load_names`; a damaged file is told, and counts as none."""
     try:
@@ -235,17 +257,21 @@ def _digest(content: bytes | memoryview) -> str:
 def feature_key(field: Field, text: str) -> int:
     """The key of the feature with the value `text` in the field; an empty text stands for a missing value."""
     if text in ("", MISSING):
-        return hash_value(field.name, None)
+        return hash_value(field.key_name, None)
     if field.cross:
         raise InputError(f"{field.name} is a cross of {', '.join(field.cross)}; look at these, or explain a row")
     if field.is_scaled:
-        return hash_value(field.name, SCALE_TEXT)
+        return hash_value(field.key_name, SCALE_TEXT)
     if field.kind == "number":
         try:
-            return hash_value(field.name, bucket(parse_number(text), field.resolution, field.edges))
+            return hash_value(field.key_name, bucket(parse_number(text), field.resolution, field.edges))
         except (ValueError, OverflowError) as error:
             raise InputError(f"{field.name} is a number field, and {text!r} is not a number") from error
-    return hash_value(field.name, text)
+    if field.kind == "vector":
+        text = text.strip("[]")
+        if not text.isdecimal() or int(text) >= field.length:
+            raise InputError(f"{field.name} is a vector of {field.length} numbers; name one of them, [0] to [{field.length - 1}]")
+    return hash_value(field.key_name, text)
 
 
 def bucket_name(index: int, resolution: int = USUAL, edges: Sequence[float] = ()) -> str:

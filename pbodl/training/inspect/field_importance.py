@@ -67,7 +67,7 @@ def field_importance(
             "log_loss": float(means[0, 1 + index]),
             "adds": float(means[0, 1 + index] - means[0, 0]),
             "adds_interval": _interval(means[1:, 1 + index] - means[1:, 0]),
-            **({} if drift is None or field.is_scaled else drift.line(index)),  # a scaled number has one feature
+            **({} if drift is None or field.is_scaled or field.length else drift.line(index)),  # a scaled number has one feature
         }
         for index, field in enumerate(fields)
     ]

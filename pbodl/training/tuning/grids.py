@@ -7,6 +7,7 @@ import numpy as np
 
 from pbodl.errors import InputError
 from pbodl.models.clock import parse_duration
+from pbodl.models.spec import AS_PRINTED
 from pbodl.training.config import Config, check_config, to_tables
 
 HALF_LIVES = (None, "30d", "14d", "7d", "3d", "1d")
@@ -38,7 +39,7 @@ GRIDS: dict[str, Grid] = {
     "pair-fm": {
         "model.prior.linear": (0.004, 0.0075, 0.015, 0.03, 0.06, 0.12),
         "model.prior.embedding": (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4),
-        "model.pair_weight": (0.1, 0.2, 0.3, 0.5),
+        "model.pair_weight": (0.1, 0.2, 0.35, 0.5),
         "training.half_life": HALF_LIVES,
         "model.dim": (4, 8, 16),
         "model.prior.dense": (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4),
@@ -75,6 +76,8 @@ def grid_of(config: Config) -> Grid:
         grid[half_life] = HALF_LIVES_IN_ROWS if in_rows else HALF_LIVES
     if config.model.get("linear") is False:
         grid.pop("model.prior.linear", None)
+    if config.model.get("paper"):
+        grid = {key: axis for key, axis in grid.items() if key.split(".")[1] not in AS_PRINTED}
     return {key: _with_value(key, axis, current_value(config, key)) for key, axis in grid.items()}
 
 

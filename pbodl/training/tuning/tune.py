@@ -28,6 +28,7 @@ from pbodl.errors import InputError
 from pbodl.training.config import Config
 from pbodl.training.display import bar, plain_table
 from pbodl.training.stream_metrics import CLIP
+from pbodl.training.tuning.cross_trials import CROSS, crosses_beyond, try_crosses
 from pbodl.training.tuning.effects import useful
 from pbodl.training.tuning.grid_search import GridSearch, Point
 from pbodl.training.tuning.grids import Grid, current_value, grid_of, with_values
@@ -54,10 +55,11 @@ class Tuned(NamedTuple):
     verdict: Verdict | None  # None if the given setting is the best, or no rows are left
 
 
-def tune_log(config: Config, paths: Sequence[str], rows: int = 200_000, trials: int = 12) -> Tuned:
+def tune_log(config: Config, paths: Sequence[str], rows: int = 200_000, trials: int = 12, crosses: int = 0) -> Tuned:
     """`tune` on the first `rows` of a log, and the report on a quarter as many after them, with a progress bar.
 
-    A log that is shorter is split in the same way: its last fifth is for the report.
+    A log that is shorter is split in the same way: its last fifth is for the report. Up to `crosses` more trials add a cross of two
+    fields each to the best setting.
     """
     if rows < 1 or trials < 1:
         raise InputError(f"rows is {rows} and trials is {trials}; both must be at least 1")
@@ -66,12 +68,12 @@ def tune_log(config: Config, paths: Sequence[str], rows: int = 200_000, trials: 
     chosen_by = min(rows, read - read // (REPORT + 1))
     seen, unseen = split_at(batches, chosen_by)
     with bar() as progress:
-        task = progress.add_task(f"tune {config.kind}", total=trials * chosen_by + 2 * read, text="")
+        task = progress.add_task(f"tune {config.kind}", total=(trials + crosses) * chosen_by + 2 * read, text="")
 
         def watch(done: int, best: Trial | None) -> None:
             progress.update(task, completed=done, text=f"{chosen_by:,} rows, {trials} trials  {so_far(best)}")
 
-        results = tune(config, seen, trials, watch)
+        results = with_crosses(tune(config, seen, trials, watch), seen, crosses)
         done, lock = len(results) * chosen_by, Lock()
 
         def count(more: int) -> None:
@@ -82,8 +84,28 @@ def tune_log(config: Config, paths: Sequence[str], rows: int = 200_000, trials: 
 
         given = next(trial.config for trial in results if trial.given)
         verdict = judge(given, results[0].config, seen, unseen, count)
-        progress.update(task, completed=trials * chosen_by + 2 * read)
+        progress.update(task, completed=(trials + crosses) * chosen_by + 2 * read)
     return Tuned(results, verdict)
+
+
+def with_crosses(results: list[Trial], batches: Sequence[Batch], most: int) -> list[Trial]:
+    """The trials, and those of the best one with crosses of fields; best first."""
+    best, given = results[0], results[0].config.schema
+    tried = try_crosses(best.config, best.log_loss, batches, most, progressive_log_loss) if most else []
+    if not tried:
+        return results
+    more = [
+        Trial(
+            config,
+            best.values | {CROSS: crosses_beyond(config, given)},
+            loss,
+            False,
+            best.changed | {CROSS: crosses_beyond(config, given)},
+        )
+        for config, _, loss in tried
+    ]
+    before = [trial._replace(values=trial.values | {CROSS: None}) for trial in results]
+    return sorted([*before, *more], key=lambda trial: (trial.log_loss, not trial.given))
 
 
 def so_far(best: Trial | None) -> str:
@@ -180,7 +202,7 @@ def _loss(trial: Trial) -> float:
 
 def short(key: str) -> str:
     """A key without its table."""
-    return key.removeprefix("model.").removeprefix("training.")
+    return key.removeprefix("model.").removeprefix("training.").removeprefix("schema.")
 
 
 def shown(value: Any) -> str:

@@ -16,6 +16,7 @@ from pbodl.training.config import Config
 from pbodl.training.display import number
 from pbodl.training.paired import Difference, difference, plain_difference, resampled
 from pbodl.training.run import learn_rows, new_model
+from pbodl.training.tuning.cross_trials import for_schema
 
 
 class Verdict(NamedTuple):
@@ -78,12 +79,20 @@ def judge(
     if given is best or not rows:
         return None
     with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(lambda config: progressive(config, [*seen, *unseen], count)[len(seen) :], (given, best)))
+        runs = list(pool.map(lambda config: _unseen(config, given, seen, unseen, count), (given, best)))
     first, second = (Learned(*(np.concatenate(column) for column in zip(*run, strict=True))) for run in runs)
     if not len(first.clicks):
         return None
     figures = resampled([first.predicted, second.predicted], first.clicks, replicates=1000, weights=first.weights)
     return Verdict(rows, _figures(figures[0, 0]), _figures(figures[0, 1]), difference(figures, 1, 0))
+
+
+def _unseen(
+    config: Config, given: Config, seen: Sequence[Batch], unseen: Sequence[Batch], count: Callable[[int], None]
+) -> list[Learned]:
+    """What a setting predicts for the unseen batches; it may have crosses that the given one, for which they were made, has not."""
+    batches = [for_schema(batch, given.schema, config.schema) for batch in (*seen, *unseen)]
+    return progressive(config, batches, count)[len(seen) :]
 
 
 def _figures(found: NDArray[np.float64]) -> dict[str, float | None]:

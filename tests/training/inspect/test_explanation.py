@@ -75,14 +75,15 @@ def test_the_linear_share_of_a_deep_model():
 
 
 def test_what_is_known_of_a_feature():
-    found = explained(trained(FACTORIES["fm-mlp"]), {**ROW, "ad": "never seen"})
+    model = trained(FACTORIES["fm-mlp"])
+    found = explained(model, {**ROW, "ad": "never seen"})
     by_name = {one["feature"]: one for one in found["features"]}
     unseen = by_name["ad=never seen"]
     assert (unseen["count"], unseen["variance_left"]) == (0, 1.0)
     user = by_name[f"user={ROW['user']}"]
     assert user["count"] == sum(row["user"] == ROW["user"] for row in LOG)
     assert user["variance_left"] < 1.0
-    assert unseen["linear"] == {"mean": 0.0, "std": pytest.approx(np.sqrt(pbodl.Prior().linear))}
+    assert unseen["linear"] == {"mean": 0.0, "std": pytest.approx(np.sqrt(model.spec.prior.linear))}
 
 
 def test_missing_fields_and_other_columns():

@@ -38,7 +38,7 @@ def test_vectors_matter_where_fields_meet():
     vectors = {"model.dim", "model.pair_weight", "model.prior.embedding", "model.prior.dense"}
     assert vectors <= keys("ab", ("user", "ad"), "pair-fm")
     assert keys("a", ("ad",), "pair-fm") == {"model.prior.linear", "model.prior.bias"}
-    assert not {"model.dim", "model.shortcut", "model.prior.embedding"} & keys("a", ("ad",), "fm-mlp")
+    assert not {"model.dim", "model.prior.embedding"} & keys("a", ("ad",), "fm-mlp")
 
 
 @pytest.mark.parametrize(("days", "values"), [(0.5, None), (1.0, [None, "1d"]), (8.0, [None, "7d", "3d", "1d"])])

@@ -70,3 +70,11 @@ def test_batch_models_must_be_retrained(kind):
         grid_of(small_config(kind=kind))
     config = small_config(kind=kind, retrain_every="1h")
     assert current_value(config, "model.learning_rate") in grid_of(config)["model.learning_rate"]
+
+
+def test_what_the_paper_fixes_is_not_tuned():
+    config = check_config({"schema": msgspec.to_builtins(PLAIN), "model": {"kind": "fm-mlp", "paper": True}})
+    grid = grid_of(config)
+    assert {"model.dim", "model.hidden", "training.half_life"} == set(grid)
+    changed = with_values(config, {key: axis[0] for key, axis in grid.items()})
+    assert changed.build().spec.prior == config.build().spec.prior and not changed.build().spec.linear

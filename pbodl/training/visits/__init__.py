@@ -1,0 +1,1 @@
+"""How often rows are visited while a model learns."""
