@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
 from pbodl.kernels.message_algebra import add_rows
-from pbodl.mixing import GOLDEN
+from pbodl.models.sharded_state import shard_of
 from pbodl.parallel.weights import Weights
 from pbodl.system.tensors import Bytes, pack, unpack
 
@@ -92,11 +92,6 @@ def prior_message(source: str, sequence: int, prior: NDArray[np.float32], width:
         source, sequence, 0, -np.inf, np.nan, np.zeros(0, np.uint64), np.zeros(0, np.uint16), np.zeros(0, np.int32), rows, rows,
         none, none, np.zeros((0, 0)), np.zeros((len(prior), 3)), np.zeros(3, np.int64), prior=prior,
     )  # fmt: skip
-
-
-def shard_of(keys: NDArray[np.uint64], shards: int) -> NDArray[np.int64]:
-    """The shard that holds each key."""
-    return ((keys * GOLDEN >> np.uint64(44)) % np.uint64(shards)).astype(np.int64)
 
 
 def split(message: Message, shards: int) -> list[Message]:

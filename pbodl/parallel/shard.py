@@ -54,6 +54,11 @@ class ShardEntry(msgspec.Struct):
     rows: int = 0
     precision: float = 0.0  # total added
     repeats: int = 0  # messages dropped because they were applied before; a restart forgets those since the last snapshot
+    owner: int = 0  # the epoch of the process that may send messages of this source; 0 where nobody has claimed it
+
+
+class Fenced(InputError):
+    """Another process has claimed this source since; what this one sends does not count."""
 
 
 class Shard:
@@ -109,6 +114,19 @@ class Shard:
     def evidence(self) -> NDArray[np.float64]:
         """The evidence of this shard's rows about the prior; that of all shards adds up."""
         return evidence(self.model)
+
+    def claim(self, source: str, epoch: int) -> ShardEntry:
+        """From now on, only the process with this epoch may send messages of this source; returns where the source stands."""
+        entry = self.ledger.setdefault(source, ShardEntry())
+        self.check_owner(source, epoch)
+        entry.owner = epoch
+        return entry
+
+    def check_owner(self, source: str, epoch: int) -> None:
+        """Refuse a process that was taken for dead, and has a successor."""
+        owner = self.ledger.get(source, ShardEntry()).owner
+        if epoch < owner:
+            raise Fenced(f"{source!r} belongs to epoch {owner} now; epoch {epoch} was taken for dead")
 
     def has(self, message: Message) -> bool:
         """Whether the message was applied before."""

@@ -21,8 +21,9 @@ from pbodl.kernels.network import learn_batch
 from pbodl.kernels.row_powers import learn_to_powers
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.learning import Learning
+from pbodl.models.sharded_state import shard_of
 from pbodl.parallel.merge import DEFAULT, Shares, all_of_it, check_merge, fair_shares
-from pbodl.parallel.message import Message, shard_of
+from pbodl.parallel.message import Message
 from pbodl.parallel.shard import Pulled
 from pbodl.parallel.weights import Weights, forget, put, sums_of, take, take_over_prior
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from pbodl.errors import InputError
-from pbodl.parallel.message import Message, decode, encode, merge, negated, shard_of, split
+from pbodl.models.sharded_state import shard_of
+from pbodl.parallel.message import Message, decode, encode, merge, negated, split
 from pbodl.parallel.shard import Shard
 from pbodl.parallel.worker import Worker, plan
 from tests.parallel.logs import fm, plain_log, rich_log

@@ -5,6 +5,11 @@ is on the disk: a crash of the machine loses nothing either. docs/lab/parallel.m
 
     folder/00000003.state   the snapshot
     folder/00000003.log     records since then: length, checksum, bytes
+    folder/00000004.log     records since the next snapshot was begun, which is still being written
+
+`begin` writes a snapshot while the shard waits. `roll` begins the next log at once, and `write_state` writes the snapshot that
+belongs to it, in a copy of the process (`system.forked_work`), while the shard goes on. Until that snapshot is there, the old one
+and both logs hold the same.
 
 One process owns a journal at a time. A process that restores first creates the next log, which only one process can do, and then
 reads. A process that appends checks, after writing and before returning, whether a next log exists. So a process that was wrongly
@@ -14,7 +19,7 @@ taken for dead either wrote before its successor read, or learns that it has one
 import os
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from isal.isal_zlib import crc32
@@ -44,16 +49,35 @@ class Journal:
         """Write a snapshot with an empty log, and drop older ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         number = self.number if self._claimed else self.number + 1
-        own = self.folder / f"{number:08d}.{uuid.uuid4().hex}.writing"
-        with replacing(self.folder / f"{number:08d}.state", beside=own) as beside:
-            write_synced(beside, HEAD.pack(len(state) & 0xFFFFFFFF, crc32(state)), state)
-            # The log exists before its snapshot; renaming the snapshot is the moment of change.
-            if not self._claimed and not self._claim(number):
-                raise Superseded
+        # The log exists before its snapshot; renaming the snapshot is the moment of change.
+        self._write(number, state, lambda: self._claimed or self._claim(number))
+        self._claimed = False
+        self.drop_before(number, len(state))
+
+    def roll(self) -> int:
+        """Begin the next log; returns its number. Its snapshot, of this very moment, is to follow: `write_state`, `drop_before`."""
+        if not self._claim(self.number + 1):
+            raise Superseded
+        self._claimed = False
+        return self.number
+
+    def write_state(self, number: int, state: bytes) -> None:
+        """Write the snapshot that belongs before the log of this number."""
+        self._write(number, state, lambda: True)
+
+    def drop_before(self, number: int, state_size: int) -> None:
+        """Drop what the snapshot of this number, of so many bytes, has replaced."""
         for old in sorted(set(self._numbers("*"))):  # the oldest first: see `_superseded`
             for path in self.folder.glob(f"{old:08d}.*") if old < number else ():
                 path.unlink(missing_ok=True)
-        self._claimed, self.state_size = False, len(state)
+        self.state_size = state_size
+
+    def _write(self, number: int, state: bytes, is_ours: Callable[[], bool]) -> None:
+        own = self.folder / f"{number:08d}.{uuid.uuid4().hex}.writing"
+        with replacing(self.folder / f"{number:08d}.state", beside=own) as beside:
+            write_synced(beside, HEAD.pack(len(state) & 0xFFFFFFFF, crc32(state)), state)
+            if not is_ours():
+                raise Superseded
 
     def restore(self) -> tuple[bytes, Iterator[bytes]]:
         """The newest snapshot and the records after it. A record that was cut off was never acknowledged, and is left out."""
@@ -65,7 +89,7 @@ class Journal:
                 raise InputError(f"{self.folder} holds no snapshot of a shard; is it on a disk that all nodes share?")
             try:
                 content = (self.folder / f"{newest:08d}.state").read_bytes()
-                records = self._path(newest).read_bytes()
+                logs = [self._path(number).read_bytes() for number in range(newest, self.number)]
                 break
             except FileNotFoundError as error:  # its owner is alive after all, and has just replaced it
                 if max(self._numbers("state"), default=0) == newest:
@@ -74,9 +98,7 @@ class Journal:
         state = content[HEAD.size :]
         if len(state) & 0xFFFFFFFF != length or crc32(state) != checksum:
             raise InputError(f"the snapshot {newest:08d}.state in {self.folder} does not match its checksum; it is damaged")
-        ends = list(_ends(records))
-        starts = [0, *ends[:-1]]
-        return state, (records[start + HEAD.size : end] for start, end in zip(starts, ends, strict=False))
+        return state, (record for log in logs for record in _records(log))
 
     def append(self, record: bytes | bytearray) -> None:
         """Write a record. If that fails, the journal stays as it was."""
@@ -122,13 +144,13 @@ class Journal:
         return self.folder / f"{number:08d}.log"
 
 
-def _ends(records: bytes) -> Iterator[int]:
-    """The offset at which each whole record ends, up to the first one that is cut off or damaged."""
+def _records(log: bytes) -> Iterator[bytes]:
+    """The whole records of a log, up to the first one that is cut off or damaged."""
     start = 0
-    while start + HEAD.size <= len(records):
-        length, checksum = HEAD.unpack_from(records, start)
+    while start + HEAD.size <= len(log):
+        length, checksum = HEAD.unpack_from(log, start)
         end = start + HEAD.size + length
-        if end > len(records) or crc32(records[start + HEAD.size : end]) != checksum:
+        if end > len(log) or crc32(log[start + HEAD.size : end]) != checksum:
             return
-        yield end
+        yield log[start + HEAD.size : end]
         start = end

@@ -11,6 +11,7 @@ Each is a list of byte strings: how many there are (4 bytes), the length of each
 
 import contextlib
 import hmac
+import logging
 import socket
 import struct
 import threading
@@ -19,13 +20,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pbodl.errors import InputError
 from pbodl.parallel.cluster.journal import Superseded
+from pbodl.parallel.shard import Fenced
 from pbodl.system.tensors import Bytes
 
+logger = logging.getLogger(__name__)
 Address = tuple[str, int]
 Call = tuple[str, tuple[Bytes, ...]]  # a method's name, and its arguments
 
+FENCED = b"Fenced: "
 TOKEN = 32  # bytes of the secret that a caller must send
 PAUSE = 0.1  # seconds before a call is repeated
+SETBACK = 0.5  # seconds before a caller hears that the operating system refused something
 # Notice a machine that vanished within half a minute, where the operating system supports it.
 WATCHFUL = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
@@ -60,6 +65,11 @@ class CallServer:
                     answer = self._methods[name.decode()](*given)
                 except Superseded:
                     return  # the caller will look up the address of the successor
+                except OSError as error:
+                    # A full disk, for example. The caller repeats the call, and so waits until it succeeds.
+                    logger.warning("%s failed and will be repeated: %s", name.decode(), error)
+                    time.sleep(SETBACK)
+                    return
                 except Exception as error:
                     _send_all(caller, [f"{type(error).__name__}: {error}".encode(), b""])
                 else:
@@ -115,6 +125,8 @@ class CallClients:
                 except OSError:
                     self._drop(server)
                 else:
+                    if error.startswith(FENCED):
+                        raise Fenced(error.decode().removeprefix("Fenced: "))
                     if error:
                         raise InputError(f"{call[0]} failed in another process: {error.decode()}")
                     return answer

@@ -2,30 +2,19 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.parallel.message import shard_of
+from pbodl.models.sharded_state import joined, share_of
 from pbodl.parallel.shard import Shard
-
-SHARED_COUNTS = ("embedding.evicted", "embedding.expired")
 
 
 def deal(model: DeepProbit, shards: int) -> list[Shard]:
     """Shards that together hold a model's weights: each has the rows of its keys; shard 0 also has the counters."""
     if shards == 1:
         return [Shard(model)]
-    state = model.state()
-    home = shard_of(state["embedding.keys"], shards)
-    dealt = []
+    state, dealt = [model.state()], []
     for number in range(shards):
-        own = _rows(state, np.flatnonzero(home == number))
-        if number:
-            own |= {name: np.zeros_like(state[name]) for name in SHARED_COUNTS}
-            own["counters"] = state["counters"] * [1, 0, 0, 0]
         part = empty_part(model, shards)
-        part.load_state(own)
+        part.load_state(share_of(state, number, shards))
         dealt.append(Shard(part, number))
     return dealt
 
@@ -42,19 +31,6 @@ def join(shards: Sequence[Shard]) -> DeepProbit:
     """The model that the shards hold together; with one shard, the shard's own."""
     if len(shards) == 1:
         return shards[0].model
-    states = [shard.model.state() for shard in shards]
-    whole = dict(states[0])
-    for name in whole:
-        if name in SHARED_COUNTS:
-            whole[name] = np.sum([state[name] for state in states], axis=0)
-        elif name.startswith(("embedding.", "linear.")):
-            whole[name] = np.concatenate([state[name] for state in states])
     model = type(shards[0].model).from_spec(shards[0].model.schema, shards[0].model.spec)
-    model.load_state(whole)
+    model.load_state(joined([shard.model.state() for shard in shards]))
     return model
-
-
-def _rows(state: State, at: np.ndarray) -> State:
-    """The state with the rows `at` these indices."""
-    per_row = [name for name in state if name.startswith(("embedding.", "linear.")) and name not in SHARED_COUNTS]
-    return state | {name: state[name][at] for name in per_row}

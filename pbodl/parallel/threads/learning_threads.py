@@ -33,6 +33,7 @@ from pbodl.parallel.merge import DEFAULT, check_merge, fair_shares
 from pbodl.parallel.schedule import Round, Schedule, check_workers
 from pbodl.parallel.threads.copies import ROOM, Copies, MeanShares
 from pbodl.parallel.threads.frequent import frequent_rows
+from pbodl.training.visits.reinforcement import refuse_reinforced
 
 BLOCK = 512  # samples between two exchanges of the copied weights, at the end of the ramp
 SMALLEST = 128  # samples in a block at the end of a batch
@@ -150,6 +151,7 @@ def learn_with_threads(
         return
     if not isinstance(model, DeepProbit):
         raise InputError(f"workers is {workers}, but the model {model.kind!r} learns with one; leave --workers out")
+    refuse_reinforced(model.learning, "--workers")
     model.learn_with(Threads(workers, merge, burn_in, in_turns))
 
 

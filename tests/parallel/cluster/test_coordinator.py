@@ -1,13 +1,16 @@
 """Coordinator, slots and durable shards together, with and without murder; what Ray adds is tested in test_on_ray."""
 
+import os
+
 import numpy as np
 import pytest
 
 from pbodl.models.adaptation import FIRST
 from pbodl.parallel.cluster.coordinator import STALENESS, Coordinator, schedule_of, source_of
+from pbodl.parallel.cluster.durable_shard import DurableShard, write_first
 from pbodl.parallel.cluster.journal import Superseded
 from pbodl.parallel.cluster.ledger import check
-from pbodl.parallel.cluster.sharding import join
+from pbodl.parallel.cluster.sharding import deal, empty_part, join
 from pbodl.parallel.cluster.work_format import Done
 from pbodl.parallel.message import encode
 from pbodl.parallel.schedule import Schedule
@@ -108,8 +111,11 @@ def test_a_shard_that_was_taken_for_dead_applies_nothing_more(tmp_path):
 def test_a_long_log_becomes_a_snapshot(tmp_path, monkeypatch):
     monkeypatch.setattr("pbodl.parallel.cluster.durable_shard.LOG_BYTES", 20_000)
     dispatcher, coordinator = cluster(tmp_path, slots=1, shards=1)
-    coordinator.learn(plain_log(2000))
-    host = dispatcher.hosts[0]
+    host, log = dispatcher.hosts[0], plain_log(2000)
+    for start in range(0, 2000, 100):
+        coordinator.learn(log.rows(start, start + 100))
+        if host._compacting is not None:
+            host._compacting.join()
     assert host.journal.number > 2 and host.journal.size <= max(20_000, 2 * host.journal.state_size) + 20_000
     before = host.shard.state()
     dispatcher._restart(0)
@@ -144,3 +150,31 @@ def test_what_is_under_way_and_how_old_it_is_are_bounded():
     assert dispatcher.most == 4
     assert dispatcher.behind == STALENESS * 4 - 1
     assert sum(account.rows for account in coordinator.accounts.values()) == 3000
+
+
+def test_a_full_disk_under_the_journal_loses_and_doubles_nothing(tmp_path, monkeypatch):
+    """The message is refused, the shard stays as it was, and the same message is applied once there is room."""
+    model = fm()
+    write_first(deal(model, 1)[0], tmp_path / "0")
+    shard = DurableShard(empty_part(model, 1), 0, tmp_path / "0")
+    worker, batch = Worker(model, "w"), plain_log(60)
+    task = plan(batch)
+    message, _ = worker.learn(task, [shard.shard.pull(task.keys)], 1)
+    write, room = os.write, [40]
+
+    def full(descriptor: int, content) -> int:
+        if len(content) > room[0]:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, content)
+
+    monkeypatch.setattr("pbodl.parallel.cluster.journal.os.write", full)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            shard.push(encode(message))
+    assert shard.shard.model.rows_learned == 0
+    room[0] = 1 << 30
+    shard.push(encode(message))
+    shard.push(encode(message))
+    after = DurableShard(empty_part(model, 1), 0, tmp_path / "0")  # as if it had been killed
+    for one in (shard, after):
+        assert (one.shard.model.rows_learned, int(one.shard.model.table.count.sum())) == (60, len(batch.keys))

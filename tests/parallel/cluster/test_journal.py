@@ -161,3 +161,40 @@ def test_a_write_that_fails_leaves_no_trace(tmp_path, monkeypatch):
     monkeypatch.undo()
     journal.append(b"kept")
     assert list(Journal(tmp_path).restore()[1]) == [*RECORDS, b"kept"]
+
+
+def test_until_its_snapshot_is_written_both_logs_hold(tmp_path):
+    journal = written(tmp_path)
+    number = journal.roll()
+    journal.append(b"four")
+    state, records = Journal(tmp_path).restore()
+    assert (state, list(records)) == (b"state", [*RECORDS, b"four"])
+    assert number == 2
+
+
+def test_a_snapshot_that_is_written_later_replaces_what_was_before_it(tmp_path):
+    journal = written(tmp_path)
+    number = journal.roll()
+    journal.append(b"four")
+    journal.write_state(number, b"later")
+    journal.append(b"five")
+    journal.drop_before(number, 5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000002.log", "00000002.state"]
+    state, records = Journal(tmp_path).restore()
+    assert (state, list(records)) == (b"later", [b"four", b"five"])
+
+
+def test_a_successor_reads_both_logs_and_goes_on(tmp_path):
+    zombie = written(tmp_path)
+    number = zombie.roll()
+    zombie.append(b"four")
+    successor = Journal(tmp_path)
+    state, records = successor.restore()
+    zombie.write_state(number, b"later")  # of a copy that outlived its process
+    successor.begin(state + b"".join(records))
+    successor.append(b"five")
+    for late in (zombie.roll, lambda: zombie.append(b"too late")):
+        with pytest.raises(Superseded):
+            late()
+    state, records = Journal(tmp_path).restore()
+    assert (state, list(records)) == (b"state" + b"".join(RECORDS) + b"four", [b"five"])

@@ -9,6 +9,7 @@ import pytest
 from pbodl.errors import InputError
 from pbodl.parallel.cluster.journal import Superseded
 from pbodl.parallel.cluster.remote_calls import TOKEN, CallClients, CallServer
+from pbodl.parallel.shard import Fenced
 
 SECRET = bytes(range(TOKEN))
 
@@ -136,3 +137,27 @@ def test_closed_it_gives_up():
         clients.ask([("hang", ())])
     closing.join()
     hanging.set()
+
+
+def test_a_call_that_the_disk_refuses_waits_until_there_is_room(monkeypatch):
+    monkeypatch.setattr("pbodl.parallel.cluster.remote_calls.SETBACK", 0.0)
+    left = [OSError(28, "No space left on device")] * 3
+
+    def push(content):
+        if left:
+            raise left.pop()
+        return content
+
+    one = server(push=push)
+    clients = CallClients(1, lambda _: one.address, SECRET)
+    assert clients.ask([("push", (b"message",))]) == [b"message"]
+    assert not left
+
+
+def test_a_process_that_has_a_successor_hears_so():
+    def push(content):
+        raise Fenced("'p' belongs to epoch 2 now; epoch 1 was taken for dead")
+
+    one = server(push=push)
+    with pytest.raises(Fenced, match="belongs to epoch 2 now"):
+        CallClients(1, lambda _: one.address, SECRET).ask([("push", (b"message",))])

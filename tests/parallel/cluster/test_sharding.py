@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from pbodl.models.sharded_state import shard_of
 from pbodl.parallel.cluster.sharding import deal, join
-from pbodl.parallel.message import shard_of
 from tests.parallel.logs import by_key, fm, plain_log
 
 
