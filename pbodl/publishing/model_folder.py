@@ -32,7 +32,7 @@ from pbodl.system.addresses import refuse_secrets
 from pbodl.system.atomic_files import write_file
 from pbodl.system.tensors import pack, views
 
-FORMAT = 1
+FORMAT, EXACT = 2, 1  # a compact publication has the format 2, an exact one 1
 MAGIC = b"PBODLpub"
 HEAD = struct.Struct("<8s16sQ")  # magic, checksum of all that follows it, length of the manifest
 FULL, DELTA = "full", "delta"
@@ -62,6 +62,7 @@ class Manifest(msgspec.Struct, frozen=True):
     counters: dict[str, int]
     published_at: float  # seconds since 1970
     facts: dict[str, Any]
+    encoding: str = ""  # how the arrays are to be read: as they are, or as `publishing.compact` has them
 
 
 class Publication(NamedTuple):
@@ -86,8 +87,9 @@ class ModelFolder:
             self._files, self._root = fs.LocalFileSystem(), os.path.abspath(self.location)
 
     @property
-    def is_local(self) -> bool:
-        return isinstance(self._files, fs.LocalFileSystem)
+    def local_path(self) -> Path | None:
+        """The folder on this machine, however it was named; None for a folder of another."""
+        return Path(self._root) if isinstance(self._files, fs.LocalFileSystem) else None
 
     def entries(self) -> list[FolderEntry]:
         """The files of the folder, oldest first; for the same version, the delta first."""
@@ -99,12 +101,13 @@ class ModelFolder:
         return self._files.get_file_info(self._path(entry)).type == fs.FileType.File
 
     def write(
-        self, entry: FolderEntry, lineage: str, model: DeepProbit, state: Mapping[str, NDArray], facts: Mapping[str, Any]
-    ) -> int:
+        self, entry: FolderEntry, lineage: str, model: DeepProbit, state: Mapping[str, NDArray], facts: Mapping[str, Any],
+        encoding: str = "",
+    ) -> int:  # fmt: skip
         """Publish a state or a delta of a model; returns the number of bytes written."""
         parent = entry.version - 1 if entry.kind == DELTA else None
         manifest = Manifest(
-            FORMAT,
+            FORMAT if encoding else EXACT,
             entry.version,
             parent,
             lineage,
@@ -114,6 +117,7 @@ class ModelFolder:
             model.metrics(),
             time.time(),
             dict(facts),
+            encoding,
         )
         text = msgspec.json.encode(manifest)
         text += b" " * (-len(text) % 8)
@@ -125,8 +129,8 @@ class ModelFolder:
 
     def _put(self, entry: FolderEntry, *pieces: bytes) -> None:
         self._files.create_dir(self._root, recursive=True)
-        if self.is_local:
-            write_file(self._path(entry), *pieces, beside=Path(self._root, f".writing-{entry.name}"))
+        if (local := self.local_path) is not None:
+            write_file(self._path(entry), *pieces, beside=local / f".writing-{entry.name}")
         else:
             with self._files.open_output_stream(self._path(entry)) as stream:
                 for piece in pieces:

@@ -1,7 +1,7 @@
 """Publishing: a trainer writes what it has learned to a model folder, a delta every few seconds, a full snapshot now and then.
 
 Servers follow the deltas; they read a full snapshot when they start, or after a delta was lost. A full snapshot and the deltas
-since then give the trainer's state, bit for bit.
+since then give the trainer's state: bit for bit if they are exact, or rounded to the lattice (`compact`) in far fewer bytes.
 """
 
 import os
@@ -11,9 +11,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from pbodl.errors import InputError
+from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.publishing.delta import changes, mark, moved
+from pbodl.publishing.compact import ENCODING, PublishedWeights
+from pbodl.publishing.delta import ROWS, changes, mark, moved
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder
 from pbodl.system.folder_lock import FolderLock
 
@@ -29,6 +33,7 @@ class Publisher:
     folder      where to publish; version numbers continue from the newest one there
     every       seconds between publications of `publish_when_due`
     full_every  seconds between full snapshots; another reason for one are deltas as large as the last one, or dropped rows
+    compact     round weights to a small part of their standard deviation, and publish differences; takes eight bytes per weight
 
     >>> import pbodl, tempfile
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
@@ -43,12 +48,14 @@ class Publisher:
     """
 
     def __init__(
-        self, model: DeepProbit, folder: str | os.PathLike, *, every: float = EVERY, full_every: float = FULL_EVERY
-    ) -> None:
+        self, model: DeepProbit, folder: str | os.PathLike, *, every: float = EVERY, full_every: float = FULL_EVERY,
+        compact: bool = False,
+    ) -> None:  # fmt: skip
         if not isinstance(model, DeepProbit):
             raise InputError(f"a {type(model).__name__} cannot be published; publish one of the deep probit models, such as PairFM")
         self.model, self.folder = model, ModelFolder(folder)
-        lock = FolderLock(folder, "publishing a model") if self.folder.is_local else None
+        local = self.folder.local_path
+        lock = FolderLock(local, "publishing a model") if local is not None else None
         self.close: Callable[[], object] = lambda: None  # lets another process publish there; also when this object is forgotten
         if lock is not None:
             self.close = weakref.finalize(self, lock.release)
@@ -57,6 +64,7 @@ class Publisher:
         self._lineage = secrets.token_hex(8)
         self._mark = mark(model)
         self._full_bytes = self._delta_bytes = 0
+        self._compact, self._sent = compact, PublishedWeights()
         self._published_at = self._full_at = float("-inf")
 
     def publish(self, facts: Mapping[str, Any] | None = None, full: bool = False) -> int:
@@ -73,18 +81,27 @@ class Publisher:
         follows = not first and not full and not moved(self.model, self._mark)
         if follows:
             delta = changes(self.model, self._mark)
-            self._delta_bytes += self.folder.write(FolderEntry(version, DELTA), self._lineage, self.model, delta, facts or {})
+            self._delta_bytes += self._write(FolderEntry(version, DELTA), delta, facts)
             # Servers may have this delta now: even if the full snapshot fails, the next delta must start here.
             self.version, self._mark = version, mark(self.model)
         due = self._published_at - self._full_at >= self.full_every or self._delta_bytes >= self._full_bytes
         if not follows or due:
-            self._full_bytes = self.folder.write(
-                FolderEntry(version, FULL), self._lineage, self.model, self.model.state(), facts or {}
-            )
+            self._full_bytes = self._write(FolderEntry(version, FULL), self.model.state(), facts)
             self._delta_bytes, self._full_at = 0, self._published_at
             self.version, self._mark = version, mark(self.model)
         self._remove_old()
         return version
+
+    def _write(self, entry: FolderEntry, state: State, facts: Mapping[str, Any] | None) -> int:
+        """Write a publication; returns its bytes. What could not be written is not what servers have."""
+        if not self._compact:
+            return self.folder.write(entry, self._lineage, self.model, state, facts or {})
+        if (rows := state.get(ROWS)) is None:
+            self._sent, rows = PublishedWeights(), np.arange(len(state["embedding.keys"]))
+        arrays, done = self._sent.encode(self.model, state, rows)
+        written = self.folder.write(entry, self._lineage, self.model, arrays, facts or {}, ENCODING)
+        done()
+        return written
 
     def publish_when_due(self, facts: Mapping[str, Any] | None = None) -> int | None:
         """`publish`, if it is time."""

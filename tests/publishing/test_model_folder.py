@@ -93,7 +93,7 @@ def test_a_file_under_another_name_is_refused(written, tmp_path):
 
 def test_a_newer_format_asks_for_an_upgrade(written, monkeypatch):
     folder, model = written
-    monkeypatch.setattr("pbodl.publishing.model_folder.FORMAT", 2)
+    monkeypatch.setattr("pbodl.publishing.model_folder.EXACT", 3)
     folder.write(ENTRY, "lineage", model, model.state(), {})
     monkeypatch.undo()
     with pytest.raises(InputError, match="upgrade pbodl"):
