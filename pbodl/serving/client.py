@@ -1,13 +1,15 @@
 """Clients of the server, for threads (`Client`) and for asyncio (`AsyncClient`). They keep connections, and retry after failures.
 
-Scoring changes nothing on the server, so a retry is safe. The clients retry after a broken connection, a time-out, and the answers
-502, 503 and 504. The pause before a retry doubles each time, and is at least as long as the server asks for.
+Scoring changes nothing on the server, and a ranking has its id from the client, so a retry is safe. The clients retry after a
+broken connection, a time-out, and the answers 502, 503 and 504. The pause before a retry doubles each time, and is at least as
+long as the server asks for.
 """
 
 import asyncio
 import itertools
 import random
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.serving.http_messages import MSGPACK, ScoreAnswer
+from pbodl.serving.ranking.rank_messages import RankAnswer
+from pbodl.serving.web.http_messages import MSGPACK, ScoreAnswer
 
 AGAIN = (502, 503, 504)
 Row = Mapping[str, Any]
@@ -74,6 +77,17 @@ def _scores(response: httpx.Response) -> Answer:
     return Answer(told.model, np.array(told.ctr), np.array(told.std), mean, variance, told.explore)
 
 
+def _rank_body(user: Row, context: Row, candidates: Sequence[Row], asked: Mapping[str, Any]) -> dict[str, Any]:
+    body = {"user": user, "context": context, "candidates": candidates, **asked}
+    # A retry must not become another decision.
+    body.setdefault("request_id", uuid.uuid4().hex)
+    return {"content": msgspec.msgpack.encode(body), "headers": {"Content-Type": MSGPACK[0]}}
+
+
+def _ranking(response: httpx.Response) -> RankAnswer:
+    return msgspec.msgpack.decode(_checked(response).content, type=RankAnswer)
+
+
 def _checked(response: httpx.Response) -> httpx.Response:
     if response.is_success:
         return response
@@ -109,6 +123,10 @@ class Client(_Protocol):
         """The CTR of every candidate, with its standard deviation."""
         more: dict[str, Any] = {"explore_key": explore_key, "spread": spread}
         return _scores(self._send("POST", "/v1/score", **_body(user, context, candidates, explore, seed, c, detail, **more)))
+
+    def rank(self, user: Row, context: Row, candidates: Sequence[Row], **asked: Any) -> RankAnswer:
+        """Which candidates get the slots: `policy`, `slots`, `bids` and the other keys of `/v1/rank`."""
+        return _ranking(self._send("POST", "/v1/rank", **_rank_body(user, context, candidates, asked)))
 
     def model(self) -> dict[str, Any]:
         """What the server reports about its model."""
@@ -155,6 +173,10 @@ class AsyncClient(_Protocol):
         """The CTR of every candidate, with its standard deviation."""
         more: dict[str, Any] = {"explore_key": explore_key, "spread": spread}
         return _scores(await self._send("POST", "/v1/score", **_body(user, context, candidates, explore, seed, c, detail, **more)))
+
+    async def rank(self, user: Row, context: Row, candidates: Sequence[Row], **asked: Any) -> RankAnswer:
+        """Which candidates get the slots: `policy`, `slots`, `bids` and the other keys of `/v1/rank`."""
+        return _ranking(await self._send("POST", "/v1/rank", **_rank_body(user, context, candidates, asked)))
 
     async def model(self) -> dict[str, Any]:
         """What the server reports about its model."""

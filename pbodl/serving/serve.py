@@ -1,10 +1,10 @@
-"""`pbodl serve`: one process follows the model, and worker processes answer requests. They share the model's memory and the socket.
+"""`pbodl serve`: one process follows the models, and workers answer requests. They share the models' memory and the socket.
 
-    serve    bind the socket -> start workers -> load the model -> until a signal: announce new versions, replace dead workers, look
-             for newer versions -> stop the workers
+    serve    bind the socket -> start workers -> load the models -> until a signal: announce new versions, replace dead workers,
+             look for newer versions and for changes in the file of models -> stop the workers
     worker   receive versions -> answer requests -> on a signal, finish the requests under way
 
-The follower runs in its own process at a low priority, so that loading a delta does not slow down any request.
+The followers run in their own process at a low priority, so that loading a delta does not slow down any request.
 """
 
 import functools
@@ -21,62 +21,69 @@ import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
 
 import msgspec
 import uvicorn
 
 from pbodl.errors import InputError
-from pbodl.serving.background import background
-from pbodl.serving.follower import Follower, Version
-from pbodl.serving.http_connection import CONNECTIONS, HttpConnection, Peers
-from pbodl.serving.http_service import HttpService
-from pbodl.serving.server_limits import Limits, Token
-from pbodl.serving.server_metrics import FOLDER
-from pbodl.serving.shared_versions import Announced, ServingWorker
+from pbodl.serving.models.followed_models import PAUSE, POLL_EVERY, FollowedModel, WorkerLink, check_folder, followed
+from pbodl.serving.models.models_file import WatchedPlan, plan_of
+from pbodl.serving.models.served_models import ONLY
+from pbodl.serving.models.worker_models import WorkerModels
+from pbodl.serving.ranking.decision_log import DecisionLog, OpenTarget, open_file_only
+from pbodl.serving.web.http_connection import CONNECTIONS, HttpConnection, Peers
+from pbodl.serving.web.http_service import HttpService
+from pbodl.serving.web.server_limits import Limits, Token
+from pbodl.serving.web.server_metrics import FOLDER
 from pbodl.system.process_memory import process_memory
 from pbodl.system.stop_signals import StopRequest, stop_signals
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-POLL_EVERY = 0.25  # seconds between looks for a newer version in a local folder
-ASK_EVERY = 1.0  # seconds between looks into an object store, where every look costs money
 GRACE = 10.0  # seconds that requests under way have to finish
 SWITCH = 0.0005  # seconds that the thread which loads a new version may hold up a request
 OTHER_FILES = 128  # that a worker may have open beside its connections
-PAUSE = 1.0  # seconds between the death of a worker and the start of another
 logger = logging.getLogger("pbodl.serving")
 
 
 class ServeSettings(msgspec.Struct, frozen=True):
-    """How to serve a run.
+    """How to serve runs.
 
-    run         a run folder, or a model folder (a local path, or an address such as s3://bucket/models/live)
+    run         a run folder, or a model folder (a local path, or an address such as s3://bucket/models/live); None: see `models`
     host, port  address to listen on; port 0 picks a free port
     workers     processes that answer requests
     token_file  a file with the token that requests must send; None: no token is required
+    models      several runs instead of one, as NAME=RUN
+    models_file a file that names several runs, and is watched
+    log         where decisions are logged: a .jsonl file, or what the opener of logs knows besides; None: nowhere
     """
 
-    run: str
+    run: str | None = None
     host: str = "127.0.0.1"
     port: int = 8080
     workers: int = 1
     token_file: str | None = None
     limits: Limits = Limits()
+    models: tuple[str, ...] = ()
+    models_file: str | None = None
+    log: str | None = None
 
 
-def serve(settings: ServeSettings, tell: Callable[[str], None] = print) -> None:
-    """Serve until a signal arrives, then finish the requests under way."""
+def serve(settings: ServeSettings, tell: Callable[[str], None] = print, open_log: OpenTarget = open_file_only) -> None:
+    """Serve until a signal arrives, then finish the requests under way. `open_log` opens the log of decisions in every worker."""
     if settings.workers < 1:
         raise InputError(f"workers is {settings.workers}; it must be at least 1")
-    if "://" not in settings.run and not Path(settings.run).is_dir():
-        raise InputError(f"there is no folder {settings.run}; give the folder that `pbodl train --out` or a publisher writes")
+    plan = plan_of(settings.run, settings.models, settings.models_file)
+    for run in plan.runs.values():
+        check_folder(run)
     Token.from_file(settings.token_file)
+    if settings.log is not None:
+        open_log(settings.log).close()  # what is wrong with it is told now
     listening = _bind(settings.host, settings.port)
     with listening, process_memory("pbodl-serve-") as memory, stop_signals() as stop:
         os.makedirs(counted := f"{memory}/metrics")
         # Workers read these when they load their libraries. One thread each: more would only wait for each other.
         os.environ.update({name: "1" for name in ONE_THREAD} | ({FOLDER: counted} if settings.workers > 1 else {}))
-        _Supervisor(settings, listening, memory, tell).run(stop)
+        _Supervisor(settings, WatchedPlan(plan, settings.models_file), listening, memory, tell, open_log).run(stop)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -93,47 +100,92 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 class _Supervisor:
-    """Follows the run, and keeps the workers running."""
+    """Follows the runs, and keeps the workers running."""
 
-    def __init__(self, settings: ServeSettings, listening: socket.socket, memory: str, tell: Callable[[str], None]) -> None:
-        self._settings, self._listening, self._memory, self._tell = settings, listening, memory, tell
-        self._follower = Follower(settings.run)
-        self._poll_every = ASK_EVERY if "://" in settings.run else POLL_EVERY
-        self._version: Version | None = None  # the newest in shared memory
-        self._workers: dict[SpawnProcess, ServingWorker] = {}
+    def __init__(
+        self, settings: ServeSettings, plan: WatchedPlan, listening: socket.socket, memory: str, tell: Callable[[str], None],
+        open_log: OpenTarget,
+    ) -> None:  # fmt: skip
+        self._settings, self._plan, self._listening, self._memory, self._tell = settings, plan, listening, memory, tell
+        self._open_log = open_log
+        self._models: dict[str, FollowedModel] = {}
+        self._workers: dict[SpawnProcess, WorkerLink] = {}
         self._not_before = float("-inf")  # when the next worker may start
-        # The main thread starts the workers: they must not inherit the low priority.
-        self._background = background("follower")
 
     def run(self, stop: StopRequest) -> None:
         host, port = self._listening.getsockname()[:2]
         try:
+            self._follow_plan(prepared=False)
             self._start_missing()
-            self._follow()  # a model that cannot be served ends the server here; later it is only left out
-            while self._version is not None and not stop and not all(worker.ready for worker in self._workers.values()):
+            self._first_look()
+            while self._loaded and not stop and not all(worker.ready(self._models) for worker in self._workers.values()):
                 self._exchange()
                 self._start_missing()
             self._tell(f"listening on http://{host}:{port} ({self._about()})")
-            waiting = self._version is None
+            waiting = not self._loaded
             while not stop:
                 self._exchange()
                 self._start_missing()
-                if waiting and any(worker.ready for worker in self._workers.values()):
+                if waiting and self._loaded and any(worker.ready(self._models) for worker in self._workers.values()):
                     waiting = False
                     self._tell(f"ready: {self._about()}")
-                self._poll()
+                self._watch_plan()
+                for model in self._models.values():
+                    model.poll()
         finally:
             self._end()
 
+    @property
+    def _loaded(self) -> bool:
+        return any(model.version is not None for model in self._models.values())
+
     def _about(self) -> str:
-        version = self._version
-        return f"no model in {self._settings.run} yet" if version is None else f"{version.model.kind}, version {version.number}"
+        if list(self._models) == [ONLY]:
+            return self._models[ONLY].about()
+        return "; ".join(f"{name}: {model.about()}" for name, model in self._models.items())
+
+    def _first_look(self) -> None:
+        """Load all models. If the only one cannot be served, the server ends here; later, or beside others, it is left out."""
+        if len(self._models) == 1:
+            next(iter(self._models.values())).look()
+            return
+        for model in self._models.values():
+            model.poll()
+        for model in self._models.values():
+            model.told()
+
+    def _watch_plan(self) -> None:
+        """Add and remove models as their file says."""
+        try:
+            if self._plan.changed():
+                self._follow_plan(prepared=True)
+                self._tell(f"models: {self._about()}")
+        except InputError as error:
+            logger.error("%s; the models stay as they are", error)
+
+    def _follow_plan(self, prepared: bool) -> None:
+        runs, models = self._plan.plan.runs, {}
+        for name, run in runs.items():
+            before = self._models.get(name)
+            try:
+                models[name] = before if before is not None and before.run == run else followed(name, run, self._memory, prepared)
+            except InputError as error:
+                if not prepared:  # at the start, it is told to whoever starts the server
+                    raise
+                logger.error("model %s is not served: %s", name, error)
+        for name, model in self._models.items():
+            if models.get(name) is not model:
+                model.end()
+        replaced = {name for name in models if name in self._models and models[name] is not self._models[name]}
+        self._models = models
+        for worker in self._workers.values():
+            worker.forget(replaced)
 
     def _start_missing(self) -> None:
         """Replace workers that died, and start workers until there are enough."""
         for process in [process for process in self._workers if not process.is_alive()]:
             logger.error("worker %s ended with code %s; another one replaces it", process.pid, process.exitcode)
-            self._workers.pop(process).connection.close()
+            self._workers.pop(process).close()
             self._not_before = time.monotonic() + PAUSE
         while len(self._workers) < self._settings.workers and time.monotonic() >= self._not_before:
             self._start()
@@ -141,49 +193,29 @@ class _Supervisor:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        # While there is no model, one worker answers that. A later worker starts to answer when it has the model.
-        at_once = not self._workers and self._version is None
-        arguments = (self._settings, self._listening, theirs, self._memory, at_once)
+        # While there is no model, one worker answers that. A later worker starts to answer when it has a model.
+        at_once = not self._workers and not self._loaded
+        arguments = (self._settings, self._listening, theirs, self._memory, at_once, self._open_log)
         process = context.Process(target=_work, args=arguments, name="pbodl-worker")
         process.start()
         theirs.close()
-        self._workers[process] = ServingWorker(ours)
-
-    def _follow(self) -> None:
-        """Look for a newer version, and move it into shared memory."""
-        if self._follower.poll() and (version := self._follower.version) is not None:
-            try:
-                version.table.share(self._memory)
-            except OSError as error:
-                raise InputError(
-                    f"version {version.number} does not fit into {Path(self._memory).parent} ({error.strerror}); make it"
-                    " larger (in a container: --shm-size): it must hold the model twice"
-                ) from error
-            self._version = version
-
-    def _poll(self) -> None:
-        try:
-            self._background.submit(self._follow).result()
-        except InputError as error:
-            logger.error("%s; still serving the version before", error)
-        except Exception:
-            logger.exception("following %s failed; still serving the version before", self._settings.run)
+        self._workers[process] = WorkerLink(ours)
 
     def _exchange(self) -> None:
-        """Announce the newest version to the workers, and receive their reports, until it is time to look for a newer one."""
-        version = self._version
-        troubles = {"damaged": self._follower.damaged, "missing": self._follower.missing}
-        deadline = time.monotonic() + self._poll_every
+        """Announce the newest versions to the workers, and receive their reports, until it is time to look for newer ones."""
+        deadline = time.monotonic() + POLL_EVERY
         while (left := deadline - time.monotonic()) > 0:
             for worker in self._workers.values():
                 try:
-                    if version is not None:
-                        worker.tell(version, self._memory, troubles)
-                    worker.hear()
+                    worker.exchange(self._models, self._plan.plan.traffic)
                 except (OSError, EOFError):  # it is dying, and `_start_missing` replaces it
                     time.sleep(min(left, 0.05))
                     return
-            wait([worker.connection for worker in self._workers.values()], left)
+            connections = [connection for worker in self._workers.values() for connection in worker.connections]
+            if connections:
+                wait(connections, left)
+            else:
+                time.sleep(min(left, 0.05))
 
     def _end(self) -> None:
         """Accept no more requests, let the workers finish those under way, and end them."""
@@ -214,7 +246,9 @@ def _most_connections() -> int:
     return CONNECTIONS
 
 
-def _work(settings: ServeSettings, listening: socket.socket, follower: Connection, memory: str, at_once: bool) -> None:
+def _work(
+    settings: ServeSettings, listening: socket.socket, control: Connection, memory: str, at_once: bool, open_log: OpenTarget
+) -> None:
     """Run a worker process; it answers at once, or when it has a model."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what clients get wrong is counted, not logged
@@ -222,10 +256,11 @@ def _work(settings: ServeSettings, listening: socket.socket, follower: Connectio
     # The web server handles signals while it runs, and then raises them again for the handlers before it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH)
-    source = Announced(follower)
+    models = WorkerModels(control)
     if not at_once:
-        source.changed.wait()
-    service = HttpService(source, settings.limits, Token.from_file(settings.token_file), settings.run)
+        models.begun.wait()
+    log = None if settings.log is None else DecisionLog(settings.log, open_log)
+    service = HttpService(models, settings.limits, Token.from_file(settings.token_file), log=log)
     config = uvicorn.Config(
         service, http=functools.partial(HttpConnection, service, Peers(_most_connections())), ws="none", log_config=None,  # type: ignore[arg-type]
         access_log=False, server_header=False, proxy_headers=False, lifespan="on", timeout_graceful_shutdown=int(GRACE),
@@ -233,7 +268,7 @@ def _work(settings: ServeSettings, listening: socket.socket, follower: Connectio
     server = uvicorn.Server(config)
 
     def leave() -> None:
-        source.gone.wait()
+        models.gone.wait()
         server.should_exit = True
         follows = multiprocessing.parent_process()
         if follows is not None and not follows.is_alive():  # it was killed, and left its files; mapped memory stays
@@ -241,3 +276,5 @@ def _work(settings: ServeSettings, listening: socket.socket, follower: Connectio
 
     threading.Thread(target=leave, daemon=True).start()
     server.run(sockets=[listening])
+    if log is not None:
+        log.close()

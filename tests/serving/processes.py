@@ -25,7 +25,7 @@ def until(happened: Callable[[], bool], what: str) -> None:
 class ServerProcess:
     """A server of a run, listening; ended with all its workers at the end."""
 
-    def __init__(self, run: Path, *options: str) -> None:
+    def __init__(self, run: Path | str, *options: str) -> None:
         with tempfile.NamedTemporaryFile(prefix="pbodl-test-", suffix=".log", delete=False) as log:
             self._log = Path(log.name)
             command = [sys.executable, "-m", "pbodl.cli", "serve", str(run), "--port", "0", *options]

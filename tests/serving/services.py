@@ -16,13 +16,13 @@ from uvicorn.server import ServerState
 from pbodl.data.table.feature_table import Table
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.serving.follower import Version
-from pbodl.serving.http_connection import HttpConnection, Peers
-from pbodl.serving.http_messages import JSON, MSGPACK
-from pbodl.serving.http_service import HttpService
+from pbodl.serving.models.follower import Version
 from pbodl.serving.scoring.packed_rows import COLUMN, unpack
 from pbodl.serving.scoring.predictor import Predictor
-from pbodl.serving.server_limits import Limits, Token
+from pbodl.serving.web.http_connection import HttpConnection, Peers
+from pbodl.serving.web.http_messages import JSON, MSGPACK
+from pbodl.serving.web.http_service import HttpService
+from pbodl.serving.web.server_limits import Limits, Token
 from tests.click_log import START
 from tests.publishing.published import LOG, MODELS
 

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -85,13 +86,19 @@ def ask_async(url: str, **options: Any) -> Any:
 def ask(request, monkeypatch):
     """Asks; pauses are noted instead of made."""
     request.param.pauses = []
-    sleep = asyncio.sleep
+    own, sleep, sleep_long = threading.current_thread(), asyncio.sleep, time.sleep
 
     async def note(seconds: float) -> None:
         request.param.pauses.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr(client.time, "sleep", request.param.pauses.append)
+    def note_own(seconds: float) -> None:
+        if threading.current_thread() is own:
+            request.param.pauses.append(seconds)
+        else:  # a thread of another test
+            sleep_long(seconds)
+
+    monkeypatch.setattr(client.time, "sleep", note_own)
     monkeypatch.setattr(client.asyncio, "sleep", note)
     return request.param
 

@@ -7,12 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import pbodl
+from pbodl.data.hashing import hash_value
 from pbodl.publishing.curves import Curves
+from pbodl.publishing.watch_file import write_watch
 from pbodl.serving.dashboard.feature_lists import LEAST, variance_left
-from pbodl.serving.follower import Version
-from pbodl.serving.http_service import HttpService
+from pbodl.serving.models.follower import Version
 from pbodl.serving.scoring.predictor import Predictor
-from pbodl.serving.server_limits import Token
+from pbodl.serving.web.http_service import HttpService
+from pbodl.serving.web.server_limits import Token
 from pbodl.training.inspect.feature_names import NameStore
 from pbodl.training.inspect.feature_weights import weights_of
 from tests.publishing.published import LOG, MODELS
@@ -75,6 +78,22 @@ def test_curves_are_those_of_the_run(model, tmp_path):
     assert len(asking.get("/v1/curves?after=99").json()["points"]) == 3
 
 
+def test_what_the_learner_watches_is_told_with_names(model, tmp_path):
+    asking = client(model, str(tmp_path))
+    assert asking.get("/v1/watch").json()["watch"] is None
+    mover = {"field": "ad", "key": f"{hash_value('ad', 'a1'):016x}", "count": 3, "before": 0.1, "now": 0.4}
+    line = {"field": "ad", "drift": 0.1, "missing": 0.0, "new": None}
+    watch = {"time": 1.0, "fields": [line], "movers": [mover], "martingale": 1.2}
+    write_watch(tmp_path, watch)
+    assert asking.get("/v1/watch").json()["watch"] == {**watch, "movers": [{**mover, "value": None}]}
+    store = NameStore(pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")]))
+    store.add(pa.table({"ad": ["a1"]}))
+    store.save(tmp_path)
+    assert asking.get("/v1/watch").json()["watch"]["movers"][0]["value"] == "a1"
+    (tmp_path / "watch.json").write_text("{damaged")
+    assert asking.get("/v1/watch").json()["watch"] is None
+
+
 @pytest.mark.parametrize("after", ["-1", "x", "1.5", "9" * 30, ""])
 def test_a_wrong_number_is_told(model, after):
     response = client(model).get(f"/v1/curves?after={after}")
@@ -126,6 +145,6 @@ def test_a_token_guards_the_figures_not_the_page(model, tmp_path):
     page = asking.get("/")
     assert page.status_code == 200 and 'name="pbodl-token" content="required"' in page.text
     assert "fm-mlp" not in page.text and f"{model.rows_learned:,}" not in page.text
-    for path in ("/v1/curves", "/v1/features"):
+    for path in ("/v1/curves", "/v1/features", "/v1/watch"):
         assert asking.get(path).status_code == 401
         assert asking.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from pbodl.publishing.curves import Curves
-from pbodl.serving.http_service import HttpService
 from pbodl.serving.scoring.predictor import Predictor
-from pbodl.serving.server_limits import Token
+from pbodl.serving.web.http_service import HttpService
+from pbodl.serving.web.server_limits import Token
 from pbodl.training.inspect.feature_names import NameStore
 from tests.publishing.published import LOG
 from tests.serving.browser import chromium, served

@@ -15,7 +15,7 @@ import pytest
 from pbodl.publishing.publisher import Publisher
 from pbodl.serving import AsyncClient, Client
 from pbodl.serving.client import ServerError
-from pbodl.serving.predictor_source import ready
+from pbodl.serving.models.predictor_source import ready
 from pbodl.serving.scoring.predictor import Predictor
 from tests.publishing.published import steps
 from tests.serving.processes import ServerProcess, until

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.schema import Field
 from pbodl.errors import InputError
-from pbodl.serving.follower import Version
+from pbodl.serving.models.follower import Version
 from pbodl.serving.scoring.packed_rows import COLUMN, unpack
 from pbodl.training.inspect.feature_names import MISSING, look_up
 from pbodl.training.inspect.feature_weights import weights_of
@@ -55,7 +55,7 @@ def features(version: Version, run: str | None) -> FeaturesAnswer:
     uncertain = seen[np.lexsort((-counts[seen].astype(np.int64), -left[seen].round(3)))[:UNCERTAIN]]
     by_field = [np.flatnonzero(field_of == index) for index in range(len(schema.fields))]
     frequent = [_most(rows, counts) for rows in by_field]
-    names = _names(run, keys[np.concatenate([uncertain, *frequent])])
+    names = feature_names(run, keys[np.concatenate([uncertain, *frequent])])
     lines = [
         UncertainFeature(schema.fields[field_of[row]].name, names.get(key), f"{key:016x}", int(counts[row]), float(left[row]))
         for row, key in zip(uncertain.tolist(), keys[uncertain].tolist(), strict=True)
@@ -108,7 +108,7 @@ def _values(field: Field, names: list[str | None]) -> list[str]:
     return [] if field.kind == "number" else [name for name in names if name is not None and name != MISSING]
 
 
-def _names(run: str | None, keys: NDArray[np.uint64]) -> dict[int, str]:
+def feature_names(run: str | None, keys: NDArray[np.uint64]) -> dict[int, str]:
     try:
         return {} if run is None or "://" in run else look_up(run, keys)
     except InputError:

@@ -11,7 +11,7 @@ const any = (list) => list[Math.floor(Math.random() ** 2 * list.length)]; // the
 
 export class ScoreForm {
   constructor(onProblem) {
-    Object.assign(this, { onProblem, schema: null, fields: { user: [], context: [], ad: [] }, common: {}, examples: [], ads: 0, touched: false });
+    Object.assign(this, { onProblem, schema: null, fields: { user: [], context: [], ad: [] }, common: {}, examples: [], ads: 0, touched: false, path: "/v1/score" });
     find("form").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     find("form").addEventListener("input", () => { this.touched = true; });
     find("add").addEventListener("click", () => { this.addAd({}); this.inputs(`ad-${this.ads}-`)[0]?.focus(); });
@@ -124,7 +124,7 @@ export class ScoreForm {
     try {
       const candidates = sets.map((set) => this.values(`ad-${set.dataset.ad}-`));
       const request = { user: this.values("user-"), context: this.values("context-"), candidates, explore: find("explore").value, detail: true };
-      const answer = await (await ask("/v1/score", request)).json();
+      const answer = await (await ask(this.path, request)).json();
       this.show(answer, sets, candidates);
     } catch (problem) {
       this.wrong(problem.message, problem.input ?? this.inputOf(problem.field, sets));

@@ -2,7 +2,7 @@
 
 import { Problem, ask, hasToken, keepToken, tokenWanted } from "./ask.js";
 import { element, short } from "./axes.js";
-import { LineChart, barChart, legend, sign } from "./charts.js";
+import { LineChart, barChart, calibrationPlot, legend, sign } from "./charts.js";
 import { ScoreForm } from "./form.js";
 
 const MOST_POINTS = 1500;
@@ -23,7 +23,7 @@ const newAds = chart("new_ads", "AUC on new ads", 4);
 const speed = chart("speed", "Rows per second", 0, { from: 0 });
 const form = new ScoreForm((problem) => wantToken(problem));
 const hidden = new Set();
-let points = [], last = 0, names = [], ages = null, ticks = 0, times = [];
+let points = [], last = 0, names = [], ages = null, ticks = 0, times = [], answers = new Map();
 
 const span = () => document.querySelector("input[name=span]:checked").value;
 for (const input of document.querySelectorAll("input[name=span]")) input.addEventListener("change", showCurves);
@@ -99,8 +99,22 @@ async function takeModel() {
   form.describe(model);
 }
 
+async function takeModels() {
+  const { models } = await (await ask("/v1/models")).json(), several = models.length > 1;
+  find("models-part").hidden = !several;
+  form.path = several ? `/v1/models/${models.find((one) => one.default)?.name ?? models[0].name}/score` : "/v1/score";
+  if (!several) return;
+  const role = (one) => [one.default && "default", one.share !== null && `${+(100 * one.share).toPrecision(3)} % of the split`, one.shadow && "shadow"].filter(Boolean).join(", ");
+  const cells = (one) => [role(one), one.kind ?? "not loaded yet", one.version === null ? "–" : whole(one.version), one.age === null ? "–" : duration(one.age),
+    one.rows_learned === null ? "–" : short(one.rows_learned), one.features === null ? "–" : short(one.features), whole(answers.get(one.name) ?? 0)];
+  const head = element("tr", {}, ...["Model", "Role", "Kind", "Version", "Age", "Rows learned", "Features", "Answers"].map((name) => element("th", { scope: "col" }, name)));
+  const lines = models.map((one) => element("tr", {}, element("th", { scope: "row" }, one.name), ...cells(one).map((text) => element("td", {}, text))));
+  find("models").replaceChildren(find("models").caption, element("thead", {}, head), element("tbody", {}, ...lines));
+}
+
 async function takeMetrics() {
   const text = await (await ask("/metrics")).text(), found = [...text.matchAll(/^pbodl_request_seconds_bucket\{le="([^"]+)"\} (\S+)$/gm)];
+  answers = new Map([...text.matchAll(/^pbodl_answers_total\{name="([^"]+)"\} (\S+)$/gm)].map(([, name, count]) => [name, Number(count)]));
   const upper = found.map(([, le]) => Number(le.replace("+Inf", "Infinity"))), sums = found.map(([, , sum]) => Number(sum));
   const counts = sums.map((sum, index) => sum - (sums[index - 1] ?? 0)), total = sums.at(-1) ?? 0;
   times.push({ at: performance.now(), sums });
@@ -118,6 +132,21 @@ async function takeMetrics() {
   }).slice(Math.max(0, first - 1), end + 1);
   barChart(find("latency"), bars.map((bar) => bar.label), [{ name: "requests", colour: 0, bars }],
     { name: `Histogram of answer times: ${find("latency-note").textContent}`, empty: "No request has been scored yet. The form below sends one." });
+}
+
+async function takeWatch() {
+  const { watch } = await (await ask("/v1/watch")).json();
+  find("watch").hidden = !watch;
+  if (!watch) return;
+  const ratio = watch.martingale;
+  say("martingale", Number.isFinite(ratio) ? `Martingale ratio ${ratio.toFixed(2)}: predictions change by ${ratio.toFixed(2)} times what their variance expects. Near 1 the uncertainty is honest; well above 1 the model is too sure, or the world drifts.`
+    : "The martingale ratio appears once 50,000 rows were learned.");
+  calibrationPlot(find("reliability"), [{ name: "predicted and observed", colour: 0, groups: (watch.reliability ?? []).map((one) => [one.weight, one.predicted, one.observed]) }], { name: "Reliability" });
+  const percent = (share) => (Number.isFinite(share) ? `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %` : "–");
+  const table = (id, head, lines) => find(id).replaceChildren(find(id).caption, element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...lines));
+  const row = (name, ...cells) => element("tr", {}, element("th", { scope: "row", title: name }, name), ...cells.map((cell) => element("td", {}, cell)));
+  table("drift", ["Field", "Stability index", "Missing", "New values"], watch.fields.map((one) => row(one.field, Number.isFinite(one.drift) ? one.drift.toFixed(3) : "–", percent(one.missing), percent(one.new))));
+  table("movers", ["Feature", "Seen", "Before", "Now"], watch.movers.map((one) => row(one.value === null ? `${one.field} #${one.key.slice(0, 8)}` : `${one.field}=${one.value}`, whole(one.count), one.before.toFixed(3), one.now.toFixed(3))));
 }
 
 function quantile(upper, sums, share) {
@@ -180,7 +209,9 @@ async function tick() {
   const quiet = await takeCurves();
   if (ticks % 2 === 0) await takeModel();
   if (ticks % 2 === 0) await takeMetrics();
+  if (ticks % 4 === 0) await takeModels();
   if (ticks % 10 === 0 || (ticks < 20 && !find("no-uncertain").hidden)) await takeFeatures();
+  if (ticks % 5 === 0) await takeWatch();
   if (ages) say("age", duration(ages.age + (performance.now() - ages.at) / 1000));
   if (quiet === null) status("live", "serving; no trainer");
   else if (quiet > QUIET_AFTER) status("waiting", `no new figures for ${duration(10 * Math.floor(quiet / 10))}`); // in steps: a screen reader announces every change

@@ -4,6 +4,7 @@ Every operation of the network adds its features one by one, and keeps only thei
 defines. A feature's *class* says which sums it adds to: its group for FFM and for FM between groups, its field for concat, 0 for
 the others. Two sets of features with sums S, V, T (as printed: Q) combine in one step. To the FM of each, this adds
     to m: S S'      to v: 2 (S' T + S T') + S'² V + S² V' + V V'      (as printed, to v: Q V' + V Q' + V V')
+and by slopes, where V V' is left out, the same without it.
 
 Features stand in slots. A slot belongs to one field in all samples; a slot that a sample does not fill adds nothing.
 
@@ -19,10 +20,23 @@ from pbodl._jit import inlined, jit, kernel, prefetch
 from pbodl.data.table.memory import aligned
 from pbodl.kernels.adf import decay
 from pbodl.kernels.arguments import USUAL
-from pbodl.kernels.click_moments import click_moments
+from pbodl.kernels.click_moments import click_moments, widen
 from pbodl.kernels.layers.dense import BLOCK
 from pbodl.kernels.layers.embedding import kept_share, means_decay, standard_draw
-from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, FM, GROUP_FM, PAIRS, SUM, join_exact, join_printed
+from pbodl.kernels.layers.interaction import (
+    CONCAT,
+    EXACT,
+    FFM,
+    FM,
+    GROUP_FM,
+    PAIRS,
+    PAPER,
+    SLOPES,
+    SUM,
+    join_exact,
+    join_linear,
+    join_printed,
+)
 from pbodl.kernels.normal import ONE, TWO, ZERO
 from pbodl.kernels.sample_blocks import add_outputs, make_block
 
@@ -53,7 +67,7 @@ class Operation(NamedTuple):
     """The embedding operation on a set of features."""
 
     op: np.int64
-    mode: np.int64  # FM variance: EXACT or PAPER
+    mode: np.int64  # of the variance: EXACT, PAPER or SLOPES
     vectors: np.int64  # G
     dim: np.int64  # K
     classes: np.int64  # C
@@ -162,6 +176,8 @@ def join_class(x, at, classes, c, dim, mode, total, spread, third, m_z, v_z):
             pair = x[at[j], begin : begin + 2 * dim]
             if mode == EXACT:
                 join_exact(pair[:dim], pair[dim:], dim, total, spread, third, m_z, v_z)
+            elif mode == SLOPES:
+                join_linear(pair[:dim], pair[dim:], dim, total, spread, third, m_z, v_z)
             else:
                 join_printed(pair[:dim], pair[dim:], dim, total, spread, third, m_z, v_z)
 
@@ -219,6 +235,8 @@ def join_groups(operation, total, of_all):
     for c in range(total.shape[0]):
         if operation.mode == EXACT:
             join_exact(total[c, 0, 0], total[c, 0, 1], dim, of_all[3], of_all[4], of_all[2], of_all[0], of_all[1])
+        elif operation.mode == SLOPES:
+            join_linear(total[c, 0, 0], total[c, 0, 1], dim, of_all[3], of_all[4], of_all[2], of_all[0], of_all[1])
         else:
             join_printed(total[c, 0, 0], total[c, 0, 1], dim, of_all[3], of_all[4], of_all[2], of_all[0], of_all[1])
 
@@ -227,6 +245,7 @@ def join_groups(operation, total, of_all):
 def into_block(operation, sums, of_all, s, z):
     """z_0 of sample s of a block. MODIFIES: z[:2] (unit, sample); and of_all, which is scratch."""
     op, dim, total, inner = operation.op, operation.dim, sums.total, sums.inner
+    second = ZERO if operation.mode == SLOPES else ONE
     if op == GROUP_FM:
         join_groups(operation, total, of_all)
     for c in range(1 if op == GROUP_FM else total.shape[0]):
@@ -244,14 +263,14 @@ def into_block(operation, sums, of_all, s, z):
             for g in range(c + 1, total.shape[1]):  # across the groups of FFM: the product of their sums
                 m_c, v_c, m_g, v_g = total[c, g, 0, k], total[c, g, 1, k], total[g, c, 0, k], total[g, c, 1, k]
                 m += m_c * m_g
-                v += m_c * m_c * v_g + v_c * (m_g * m_g + v_g)
+                v += m_c * m_c * v_g + v_c * (m_g * m_g + second * v_g)
             z[0, i, s], z[1, i, s] = m, v
 
 
 @inlined
 def combine(a, b, operation, to):
     """The sums of the features in a and in b together, as far as `into_block` needs them. MODIFIES: to."""
-    op, dim, exact = operation.op, operation.dim, operation.mode == EXACT
+    op, dim, printed, second = operation.op, operation.dim, operation.mode == PAPER, ZERO if operation.mode == SLOPES else ONE
     for c in range(a.total.shape[0]):
         for g in range(a.total.shape[1]):
             for k in range(dim):
@@ -261,14 +280,14 @@ def combine(a, b, operation, to):
             x, y, m_x, m_y, m_z = a.total[c, c], b.total[c, c], a.inner[c], b.inner[c], to.inner[c]
             for k in range(dim):
                 s_x, v_x, t_x, s_y, v_y, t_y = x[0, k], x[1, k], m_x[2, k], y[0, k], y[1, k], m_y[2, k]
-                across = TWO * (s_y * t_x + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y if exact else t_x * v_y + v_x * t_y
+                across = t_x * v_y + v_x * t_y if printed else TWO * (s_y * t_x + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y
                 m_z[0, k] = m_x[0, k] + m_y[0, k] + s_x * s_y
-                m_z[1, k] = m_x[1, k] + m_y[1, k] + across + v_x * v_y
+                m_z[1, k] = m_x[1, k] + m_y[1, k] + across + second * v_x * v_y
 
 
 @kernel
-def meet_fields(x, total, inner, places, n, z):
-    """`combine` and `into_block` for n candidates, where the operation is exact FM of the usual dimension.
+def meet_fields(x, total, inner, places, n, second, z):
+    """`combine` and `into_block` for n candidates, where the operation is FM of the usual dimension. `second` is 0 by slopes.
 
     x is m, v, T, S and V of the shared features; total and inner are the candidates'. MODIFIES: z.
     """
@@ -281,13 +300,13 @@ def meet_fields(x, total, inner, places, n, z):
             prefetch(m_v_t, np.uint32(3) * soon + np.uint32(i))
         for k in range(USUAL):
             s_x, v_x, s_y, v_y, t_y = x[3, k], x[4, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k], inner[p, 0, 2, k]
-            across = TWO * (s_y * x[2, k] + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y + v_x * v_y
+            across = TWO * (s_y * x[2, k] + s_x * t_y) + s_y * s_y * v_x + s_x * s_x * v_y + second * v_x * v_y
             z[0, k, s] = x[0, k] + inner[p, 0, 0, k] + s_x * s_y
             z[1, k, s] = x[1, k] + inner[p, 0, 1, k] + across
 
 
 @kernel
-def meet_groups(x, total, places, n, z):
+def meet_groups(x, total, places, n, second, z):
     """As `meet_fields`, where the candidates' features are one group of their own: adds their sum to those of the other groups.
     MODIFIES: z."""
     s_v = total.reshape(-1, USUAL)
@@ -297,7 +316,7 @@ def meet_groups(x, total, places, n, z):
             prefetch(s_v, np.uint32(2) * soon + np.uint32(i))
         for k in range(USUAL):
             s_x, v_x, s_y, v_y = x[3, k], x[4, k], total[p, 0, 0, 0, k], total[p, 0, 0, 1, k]
-            across = s_y * (TWO * x[2, k] + s_y * v_x) + v_y * (s_x * s_x + v_x)
+            across = s_y * (TWO * x[2, k] + s_y * v_x) + v_y * (s_x * s_x + second * v_x)
             z[0, k, s], z[1, k, s] = x[0, k] + s_x * s_y, x[1, k] + across
 
 
@@ -344,7 +363,8 @@ def score_candidates(packed, shared, operation, own_operation, now, prior, forge
     common, both, linear = Sums(totals[0], inners[0], linears[0]), Sums(totals[1], inners[1], linears[1]), linears[0]
 
     of_all = np.zeros((5, dim), np.float32)
-    usual = operation.mode == EXACT and dim == USUAL and own_operation.classes == 1
+    second = ZERO if operation.mode == SLOPES else ONE
+    usual = operation.mode != PAPER and dim == USUAL and own_operation.classes == 1
     fields, groups = usual and operation.op == FM, usual and operation.op == GROUP_FM and own_operation.op == SUM
     if fields:
         for k in range(dim):
@@ -356,9 +376,9 @@ def score_candidates(packed, shared, operation, own_operation, now, prior, forge
     for begin in range(0, len(places), BLOCK):
         n, at_block = min(BLOCK, len(places) - begin), places[begin:]
         if fields:
-            meet_fields(of_all, own.total, own.inner, at_block, n, block.z)
+            meet_fields(of_all, own.total, own.inner, at_block, n, second, block.z)
         elif groups:
-            meet_groups(of_all, own.total, at_block, n, block.z)
+            meet_groups(of_all, own.total, at_block, n, second, block.z)
         for s in range(n):
             p = np.uint32(at_block[s])
             if not fields and not groups:
@@ -366,4 +386,5 @@ def score_candidates(packed, shared, operation, own_operation, now, prior, forge
                 into_block(operation, both, of_all, s, block.z)
             mean[begin + s], variance[begin + s] = linear[0] + own.linear[p, 0], linear[1] + own.linear[p, 1]
         add_outputs(layers, shape, block, mean[begin : begin + n], variance[begin : begin + n])
+    widen(shape.doubt, mean, variance)
     click_moments(mean, variance, scores[0], scores[1])

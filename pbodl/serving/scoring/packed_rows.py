@@ -106,6 +106,13 @@ class PackedTable(Table):
         self.field[rows], self.last_seen[rows], self.count[rows] = table.field, table.last_seen, table.count
         self.evicted, self.expired = table.evicted, table.expired
 
+    def state_of(self, rows: NDArray[np.int64]) -> State:
+        """These rows, as the state of a model has them."""
+        columns = unpack(self.column(COLUMN)[rows], self.layout)
+        names = {name: name.replace("_", ".") if name.startswith("linear") else f"embedding.{name}" for name in columns}
+        about: State = {"keys": self.keys, "field": self.field, "last_seen": self.last_seen, "count": self.count}
+        return {names[name]: array for name, array in columns.items()} | {f"embedding.{n}": a[rows] for n, a in about.items()}
+
     def share(self, folder: str) -> dict[str, Any]:
         """Move the arrays into files of a memory folder, unless they are there; returns what another process passes to `attach`."""
         arrays = {}

@@ -13,18 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.features.former_names import renamed_row
 from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import nearest
 from pbodl.errors import InputError
 from pbodl.kernels.arguments import USUAL
-from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, GROUP_FM, PAIRS, SUM
+from pbodl.kernels.layers.interaction import CONCAT, FFM, GROUP_FM, PAIRS, PAPER, SUM
 from pbodl.kernels.sample_blocks import pack_layers
-from pbodl.models.contract import Model
+from pbodl.models.contract import Model, Prediction
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.serving.follower import Version
+from pbodl.models.recalibration import recalibrated_latent
+from pbodl.serving.models.follower import Version
 from pbodl.serving.scoring.candidate_kernels import EMPTY, Operation, Samples, Sums, room_for, score_candidates, sum_features
 from pbodl.serving.scoring.drawn_candidates import draw_candidates, linear_deviations
+from pbodl.serving.scoring.many_requests import score_layers, score_pairs
 from pbodl.serving.scoring.packed_rows import check_served
 from pbodl.serving.scoring.pair_candidates import prepare_draw, score_pair_candidates
 from pbodl.serving.scoring.remembered_ads import CAPACITY, Remembered
@@ -76,7 +79,7 @@ class Predictor:
             self._own_class_of_field = classes_of_own
         self._packed = version.table.packed()
         self._layers = pack_layers(model.dense, model.shape.sizes)
-        scaled = [field.is_scaled for field in model.schema.fields]
+        scaled = [field.is_scaled or field.kind == "vector" for field in model.schema.fields]
         self._scaled, self._some_scaled = np.array(scaled, bool), any(scaled)
         self._remembered = Remembered(CAPACITY, len(self.encoder.own_fields), self._own_operation)
         self._lock = Lock()
@@ -89,7 +92,8 @@ class Predictor:
     def score(self, user: Mapping[str, Any], context: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> Scores:
         """Score candidates for a user in a context. Each maps field names to values; a field that is not given is missing."""
         names = self.encoder.own_columns
-        shared = {**user, **context}
+        shared = renamed_row(self.schema, {**user, **context})
+        candidates = [renamed_row(self.schema, candidate) for candidate in candidates]
         _refuse_unknown("the user and the context", shared, self.encoder.shared_names)
         _refuse_unknown("a candidate", set().union(*candidates), names)
         own = self.encoder.encode_own([tuple(map(candidate.get, names)) for candidate in candidates])
@@ -124,13 +128,53 @@ class Predictor:
                 sums, places = room_for(n, self._own_operation), np.arange(n, dtype=np.int32)
                 samples = self._sum_own(own, places, sums)
                 self._score(shared, samples, NOT_KNOWN, sums, places, scores, draw, drawn)
+        return self._recalibrated(scores), drawn
+
+    def _recalibrated(self, scores: NDArray[np.float64]) -> Scores:
         ctr, std, mean, variance = scores
         kept = self.version.model.negative_rate
         if kept != 1.0:
             # Multiply the deviation by the slope of the recalibration at the CTR.
             std /= kept * (ctr + (1.0 - ctr) / kept) ** 2
             ctr = recalibrate(ctr, kept)
-        return Scores(ctr, std, mean, variance), drawn
+        return Scores(ctr, std, mean, variance)
+
+    def score_requests(
+        self, shared: NDArray[np.uint64], own: NDArray[np.uint64], indptr: NDArray[np.int64], draws: NDArray[np.uint64]
+    ) -> tuple[Scores, NDArray[np.float64]]:
+        """As `score_encoded`, or `draw_encoded` if there are seeds of draws, for many requests of categories, given by their keys.
+
+        Candidates of request i: indptr[i] to indptr[i + 1], at most CAPACITY in all; crosses are not served this way.
+        """
+        model, encoded = self.version.model, self.encoder.from_keys(own)
+        dense, network, n = model.dense, model.network, len(own)
+        scores, drawn = np.empty((4, n)), np.empty(n if len(draws) else 0)
+        fields = self.encoder.shared_fields
+        common = self._samples(Encoded(shared, np.ones(shared.shape, F32), fields, None), self._class_of_field)
+        with self._lock, wrapping():
+            places, fresh = self._remembered.places(own)
+            if len(fresh):
+                self._remember(Encoded(own[fresh], encoded.values[fresh], encoded.fields, None), places[fresh])
+            at, sums = places if len(draws) else places[:0], self._remembered.sums
+            rows, linear = self._remembered.rows[at], self._remembered.linear[at]
+            if model.op == PAIRS:
+                samples = Samples(rows, own, encoded.values, encoded.fields, self._own_class_of_field[encoded.fields])
+                score_pairs(
+                    self._packed, common, samples, linear, self._operation, model.clock, network, sums, self.encoder.own_fields,
+                    places, indptr, dense, draws, scores, drawn,
+                )  # fmt: skip
+            else:
+                samples = Samples(rows, own, encoded.values, encoded.fields, self._class_of_field[encoded.fields])
+                score_layers(
+                    self._packed, common, samples, self._operation, self._own_operation, model.clock, network, sums, places, indptr,
+                    self._layers, dense, draws, scores, drawn,
+                )  # fmt: skip
+        return self._recalibrated(scores), drawn
+
+    def recalibrated(self, scores: Scores) -> Scores:
+        """The scores with the latent Gaussian of the recalibrated CTR; exploration needs that of the sampled stream."""
+        mean, deviation = recalibrated_latent(self.version.model, Prediction(scores.ctr, scores.mean, scores.variance))
+        return scores._replace(mean=mean, variance=deviation**2)
 
     def recall(self, before: "Predictor") -> None:
         """Cache the ads that another predictor was asked for, before the first request arrives here."""
@@ -142,7 +186,7 @@ class Predictor:
     def _own_are_a_group(self) -> bool:
         """Whether all features of the candidates form one group of their own, so that `meet_groups` can score them."""
         own, shared = (self._class_of_field[fields].tolist() for fields in (self.encoder.own_fields, self.encoder.shared_fields))
-        usual = self._operation.op == GROUP_FM and self._operation.mode == EXACT and self._operation.dim == USUAL
+        usual = self._operation.op == GROUP_FM and self._operation.mode != PAPER and self._operation.dim == USUAL
         return usual and len(set(own)) == 1 and own[0] not in shared
 
     def _remember(self, own: Encoded, places: NDArray[np.int32]) -> None:

@@ -20,8 +20,10 @@ from pbodl._jit import jit
 from pbodl.data.arrow_columns import number_features
 from pbodl.data.dict_rows import from_rows
 from pbodl.data.features.crosses import cross_keys, crosses_of
+from pbodl.data.features.positions import reference_positions
 from pbodl.data.features.tokens import pieces
-from pbodl.data.hashing import canonical_text, field_seed, hash_integers, hash_span, hash_texts, wrapping
+from pbodl.data.features.vectors import component_keys, parse_vector
+from pbodl.data.hashing import canonical_text, field_seed, hash_integers, hash_span, hash_texts, hash_value, wrapping
 from pbodl.data.schema import Field, Schema
 from pbodl.data.times import UNITS
 from pbodl.errors import InputError
@@ -66,9 +68,10 @@ class Encoder:
         self.own = [schema.fields[place] for place in read.tolist()]
         self.own_columns = list(dict.fromkeys(str(field.source) for field in self.own))
         self.plain = len(self.own) > 0 and all(field.kind == "category" and field.column is None for field in self.own)
-        self._seeds = np.array([field_seed(field.name) for field in self.own], dtype=np.uint64)
+        self._seeds = np.array([field_seed(field.key_name) for field in self.own], dtype=np.uint64)
         self._derived = any(field.derive is not None for field in schema.fields)
         shared = [schema.fields[place] for place in self.shared_fields.tolist()]
+        self.positions = reference_positions(schema)
         self.shared_names = {field.source for field in shared if field.source is not None}
         if schema.time is not None:
             self.shared_names.add(schema.time)
@@ -77,9 +80,11 @@ class Encoder:
         self._shared_schema = msgspec.structs.replace(schema, fields=tuple(shared), weight=None, **about_time) if shared else None
 
     def encode_shared(self, values: Mapping[str, Any]) -> Encoded:
-        """The features that all candidates share, as one sample; fields that are not given are missing."""
+        """The features that all candidates share, as one sample; fields that are not given are missing, positions the reference."""
         if self._shared_schema is None:
             return Encoded(np.zeros((1, 0), np.uint64), np.zeros((1, 0), np.float32), np.zeros(0, np.int32), None)
+        if self.positions:
+            values = {**values, **{name: slot for name, slot in self.positions.items() if values.get(name) is None}}
         column = self._shared_schema.time
         if column is not None and values.get(column) is None:
             values = {**values, column: _now(self.schema)}
@@ -112,7 +117,7 @@ class Encoder:
                 encoded = own if part in own.fields else shared
                 column = encoded.keys[:, int(np.argmax(encoded.fields == part))]
                 of_parts.append(np.broadcast_to(column, len(keys)))
-            keys = np.column_stack([keys, cross_keys(self.schema.fields[place].name, of_parts)])
+            keys = np.column_stack([keys, cross_keys(self.schema.fields[place].key_name, of_parts)])
             values = np.column_stack([values, np.ones(len(keys), np.float32)])
             fields = np.append(fields, np.int32(place))
             filled = None if filled is None else np.column_stack([filled, np.ones(len(keys), bool)])
@@ -154,7 +159,7 @@ def _hash_joined(text: str, n: int, seeds: NDArray[np.uint64]) -> NDArray[np.uin
 
 
 def _read_category(field: Field, column: Sequence[Any]) -> CandidateColumn:
-    seeds = np.array([field_seed(field.name)], dtype=np.uint64)
+    seeds = np.array([field_seed(field.key_name)], dtype=np.uint64)
     keys = None
     try:
         keys = _hash_joined(BETWEEN.join(column), len(column), seeds)
@@ -191,12 +196,33 @@ def _read_lists(field: Field, column: Sequence[Any]) -> CandidateColumn:
     filled = np.arange(longest) < lengths[:, None]
     keys, values = np.zeros(filled.shape, np.uint64), np.ones(filled.shape, np.float32)
     texts = list(chain.from_iterable(counts))
-    keys[filled] = hash_texts(texts, np.array([field_seed(field.name)], np.uint64), np.zeros(len(texts), np.int32))
+    keys[filled] = hash_texts(texts, np.array([field_seed(field.key_name)], np.uint64), np.zeros(len(texts), np.int32))
     values[filled] = list(chain.from_iterable(count.values() for count in counts))
     return CandidateColumn(keys, values, filled)
 
 
-READERS = {"category": _read_category, "number": _read_number, "multi": _read_lists}
+def _read_vectors(field: Field, column: Sequence[Any]) -> CandidateColumn:
+    """A slot for each component; a missing vector has its feature in the first slot."""
+    if field.length * len(column) > SLOTS:
+        raise InputError(
+            f"vector field {field.name!r} has {field.length:,} numbers; a request may have at most "
+            f"{SLOTS // field.length:,} candidates"
+        )
+    keys, values = np.tile(component_keys(field), (len(column), 1)), np.ones((len(column), field.length), np.float32)
+    filled = np.ones(keys.shape, bool)
+    for place, value in enumerate(column):
+        try:
+            vector = parse_vector(field, value)
+        except InputError as error:
+            raise InputError(f"candidates[{place}]: {error}") from None
+        if vector is None:
+            keys[place, 0], filled[place, 1:] = hash_value(field.key_name, None), False
+        else:
+            values[place] = vector
+    return CandidateColumn(keys, values, None if filled.all() else filled)
+
+
+READERS = {"category": _read_category, "number": _read_number, "multi": _read_lists, "vector": _read_vectors}
 
 
 def _stacked(columns: list[CandidateColumn], fields: NDArray[np.int32], n: int) -> Encoded:

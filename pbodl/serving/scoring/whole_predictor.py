@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.models.contract import DRAWN, Model
-from pbodl.serving.follower import Version
+from pbodl.serving.models.follower import Version
 from pbodl.serving.scoring.predictor import Predictor, Scores
 from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
 
@@ -55,6 +55,12 @@ class WholePredictor(Predictor):
         if not len(own.keys) or model.kind not in DRAWN:
             return scores, scores.mean
         return scores, model._draw(expanded_batch(shared, own), np.array([draw], np.uint64))[0]
+
+    def recalibrated(self, scores: Scores) -> Scores:
+        """As `Predictor.recalibrated`; the mean of a model without uncertainty is Φ⁻¹ of its CTR."""
+        if self.version.model.link == "logit":
+            return scores._replace(mean=_latent(np.clip(scores.ctr, CERTAIN, 1.0 - CERTAIN)))
+        return super().recalibrated(scores)
 
     def recall(self, before: Predictor) -> None:
         """Nothing is cached here."""

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
-from pbodl.serving.http_messages import JSON, MSGPACK, Parsed, RequestError, Wire
 from pbodl.serving.scoring.body_scan import Scanner
 from pbodl.serving.scoring.request_encoding import Encoded
+from pbodl.serving.web.http_messages import JSON, MSGPACK, Parsed, RequestError, Wire
 
 OWN = ["ad", "brand", "a name of more than thirty-two bytes", "ü"]
 SCHEMA = Schema(label="click", fields=[Field("user", group="user"), Field("site"), *(Field(name, group="ad") for name in OWN)])
@@ -107,7 +107,7 @@ def test_edges(body):
 def test_the_plain_case_is_read_here(kind, encode):
     ads = [{"ad": f"ad-{n}", "brand": n % 7, "a name of more than thirty-two bytes": None} for n in range(50)]
     body = encode({"user": {"user": "x"}, "candidates": [*ads, {"brand": True, "ad": "another order"}, {}], "detail": True})
-    listed = Scanner(OWN[:3], kind == JSON).read(body)
+    listed = Scanner([Field(name) for name in OWN[:3]], kind == JSON).read(body)
     assert listed is not None
     assert listed.keys[7].tolist() == [hash_value("ad", "ad-7"), hash_value("brand", 0), hash_value(OWN[2], None)]
     assert listed.keys[50].tolist() == [hash_value("ad", "another order"), hash_value("brand", "true"), hash_value(OWN[2], "")]
@@ -116,6 +116,6 @@ def test_the_plain_case_is_read_here(kind, encode):
 
 def test_many_small_candidates_find_room():
     for kind, encode in WAYS.values():
-        listed = Scanner(["ad"], kind == JSON).read(encode({"candidates": [{}] * 1000}))
+        listed = Scanner([Field("ad")], kind == JSON).read(encode({"candidates": [{}] * 1000}))
         assert listed is not None
         np.testing.assert_array_equal(listed.keys, np.full((1000, 1), hash_value("ad", None), np.uint64))

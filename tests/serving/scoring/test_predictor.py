@@ -9,7 +9,7 @@ import pbodl
 from pbodl.errors import InputError
 from pbodl.models import adaptation
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.serving.follower import Version
+from pbodl.serving.models.follower import Version
 from pbodl.serving.scoring.candidate_kernels import SERVED
 from pbodl.serving.scoring.predictor import Predictor, Scores
 

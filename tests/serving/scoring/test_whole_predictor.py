@@ -6,11 +6,11 @@ import pytest
 import pbodl
 import pbodl.serving
 from pbodl.models.contract import Model
-from pbodl.serving.follower import Version
-from pbodl.serving.http_service import HttpService
+from pbodl.serving.models.follower import Version
 from pbodl.serving.scoring.exploration import Exploration, explore
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.scoring.whole_predictor import WholePredictor, predictor_of
+from pbodl.serving.web.http_service import HttpService
 from tests.click_log import RICH
 from tests.publishing.published import LOG
 from tests.serving.processes import ServerProcess

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from pbodl.serving.http_messages import RequestError
-from pbodl.serving.server_limits import Limits
+from pbodl.serving.web.http_messages import RequestError
+from pbodl.serving.web.server_limits import Limits
 
 SLICE, LONGEST = 0.01, 0.1  # seconds of scoring in a row; at most this, under a flood
 SHARE = 8.0  # under a flood, a slice takes this many times what the event loop spent on other work before it
@@ -79,7 +79,7 @@ class RequestQueue:
         self.open = 0  # tickets that are not done
         self.held = 0  # bytes of their bodies
         self.in_flight: dict[Ticket, None] = {}  # oldest first
-        self._waiting: deque[tuple[Ticket, Callable[[], object], asyncio.Future]] = deque()
+        self._waiting: deque[tuple[Ticket, Callable[[], object], asyncio.Future, bool]] = deque()
         self._until: float | None = None  # end of this slice; None: the event loop has looked at the network since the last one
         self._ended: float | None = None  # when the last slice ended, if requests were left waiting
 
@@ -94,12 +94,15 @@ class RequestQueue:
             break
         return Ticket(self, now() if arrived is None else arrived)
 
-    async def run(self, ticket: Ticket, work: Callable[[], Result]) -> Result:
-        """What `work` returns, called when it is this request's turn; RequestError if that takes too long."""
+    async def run(self, ticket: Ticket, work: Callable[[], Result], last: bool = True) -> Result:
+        """What `work` returns, called when it is this request's turn; RequestError if that takes too long.
+
+        A request whose work comes in several parts goes to the end of the queue between them; only its last part completes it.
+        """
         if not self._waiting and self._may_run():
             return work()
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append((ticket, work, future))
+        self._waiting.append((ticket, work, future, last))
         return await future
 
     def _may_run(self) -> bool:
@@ -115,7 +118,7 @@ class RequestQueue:
     def _next_slice(self) -> None:
         self._until = None
         while self._waiting and self._may_run():
-            ticket, work, future = self._waiting.popleft()
+            ticket, work, future, last = self._waiting.popleft()
             if future.done():  # the server stops
                 continue
             if ticket.left < 0:
@@ -126,7 +129,8 @@ class RequestQueue:
                 future.set_result(work())
             except Exception as error:
                 future.set_exception(error)
-            ticket.done()  # its task wakes up later; until then, this must not keep others out
+            if last:
+                ticket.done()  # its task wakes up later; until then, this must not keep others out
         self._ended = now() if self._waiting else None
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pbodl.publishing.publisher import Publisher
 from pbodl.serving import AsyncClient
-from pbodl.serving.predictor_source import ready
+from pbodl.serving.models.predictor_source import ready
 from pbodl.serving.scoring.predictor import Predictor
 from tests.serving.processes import ServerProcess
 from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, head, trained

@@ -4,8 +4,8 @@ from typing import Protocol
 
 import msgspec
 
-from pbodl.serving.http_messages import JSON, MSGPACK, wire_of
 from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.web.http_messages import JSON, MSGPACK, wire_of
 
 
 class PredictorSource(Protocol):

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.schema import Schema
-from pbodl.serving.follower import Version, model_of
-from pbodl.serving.predictor_source import ready
+from pbodl.serving.models.follower import Version, model_of
+from pbodl.serving.models.predictor_source import ready
 from pbodl.serving.scoring.packed_rows import PackedTable
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.scoring.whole_predictor import predictor_of
@@ -58,8 +58,8 @@ def announce(version: Version, memory: str, troubles: Mapping[str, int]) -> byte
 class Announced:
     """A worker's predictor source: the versions that the follower announces."""
 
-    def __init__(self, follower: Connection) -> None:
-        self.predictor: Predictor | None = None
+    def __init__(self, follower: Connection, before: Predictor | None = None) -> None:
+        self.predictor = before  # stays in service until the first version is loaded
         self.troubles = {"damaged": 0, "missing": 0}
         self.changed = threading.Event()  # set when there is a predictor, or the follower has ended
         self.gone = threading.Event()  # set when the follower has ended
@@ -78,7 +78,7 @@ class Announced:
         except (EOFError, ConnectionError):
             pass
         except Exception:
-            logger.exception("cannot load a version; this worker ends, and another one replaces it")
+            logger.exception("cannot load a version; it is tried again")
         finally:
             self.gone.set()
             self.changed.set()
@@ -92,6 +92,10 @@ class Announced:
         weakref.finalize(version, self._reports.put, (RELEASED, told.number))
         self.predictor = ready(predictor_of(version), self.predictor)
         self._reports.put((TOOK, told.number))
+
+    def end(self) -> None:
+        """Close the pipe."""
+        self._follower.close()
 
     def _report(self) -> None:
         try:

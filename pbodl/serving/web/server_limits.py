@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from pbodl.errors import InputError
-from pbodl.serving.http_messages import RequestError
+from pbodl.serving.web.http_messages import RequestError
 
 LONGEST = 3600.0  # seconds
 

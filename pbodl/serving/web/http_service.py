@@ -1,14 +1,14 @@
-"""The HTTP interface: a thin ASGI application around the newest predictor.
+"""The HTTP interface: a thin ASGI application around the newest predictors.
 
-It answers `POST /v1/score` directly on the event loop: handing a request to a thread would take longer than scoring it. Starlette
-handles all other requests. Garbage is collected when no request is under way.
+It answers `POST /v1/score` and `POST /v1/rank` directly on the event loop: handing a request to a thread would take longer than
+scoring it. `/v1/models/NAME/score` asks a model by its name. Starlette handles all other requests. Garbage is collected when no
+request is under way.
 """
 
 import asyncio
 import contextlib
 import gc
 import logging
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -22,20 +22,38 @@ from starlette.routing import Route
 
 from pbodl.errors import InputError
 from pbodl.serving.dashboard.routes import routes as dashboard_routes
-from pbodl.serving.http_connection import TICKET
-from pbodl.serving.http_messages import JSON, MSGPACK, SECURITY, ModelAnswer, RequestError, echoed, wire_of, write_scores
-from pbodl.serving.openapi import document, page
-from pbodl.serving.predictor_source import PredictorSource
-from pbodl.serving.request_queue import Receive, RequestQueue, Ticket, read_body
+from pbodl.serving.models.predictor_source import PredictorSource
+from pbodl.serving.models.served_models import ServedModels
+from pbodl.serving.ranking.deciding import Deciding
+from pbodl.serving.ranking.decision_events import Decided
+from pbodl.serving.ranking.decision_log import DecisionLog
+from pbodl.serving.ranking.shadows import shadow_scores
 from pbodl.serving.scoring.exploration import explore
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.scoring.request_encoding import Encoded
-from pbodl.serving.server_limits import Limits, Token
-from pbodl.serving.server_metrics import ServerMetrics
+from pbodl.serving.web.http_connection import TICKET
+from pbodl.serving.web.http_messages import (
+    JSON,
+    MSGPACK,
+    SECURITY,
+    ListedModel,
+    ModelAnswer,
+    ModelsAnswer,
+    RequestError,
+    echoed,
+    invalid,
+    wire_of,
+    write_scores,
+)
+from pbodl.serving.web.model_choice import Addressed, addressed, choose
+from pbodl.serving.web.openapi import document, page
+from pbodl.serving.web.request_queue import Receive, RequestQueue, Ticket, read_body
+from pbodl.serving.web.server_limits import Limits, Token
+from pbodl.serving.web.server_metrics import ServerMetrics
 
-SCORE = "/v1/score"
 OPEN = ("/healthz", "/readyz", "/openapi.json", "/docs")  # these require no token
 COLLECT_EVERY = 1.0  # seconds
+MOST_SHADOWED = 64  # decisions that wait for the scores of challengers
 LONG = 0.001  # seconds that a collection should take at most
 Send = Callable[[Any], Awaitable[None]]
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -45,20 +63,27 @@ logger = logging.getLogger("pbodl.serving")
 
 
 class HttpService:
-    """The ASGI application: scores requests with the newest predictor of `source`, and serves the dashboard.
+    """The ASGI application: answers requests with the newest predictors of its models, and serves the dashboard.
 
-    run  the run folder, from which the dashboard reads live figures and the names of features; None: it shows neither
+    models  the models, or the source of the only one
+    run     the run folder of the only one, from which the dashboard reads live figures and the names of features; None: it shows
+            neither
+    log     where decisions are logged; None: nowhere
     """
 
     def __init__(
-        self, source: PredictorSource, limits: Limits | None = None, token: Token | None = None, run: str | None = None
-    ) -> None:
-        self.source, self.limits, self.token, self.run = source, limits or Limits(), token or Token(None), run
-        self.metrics = ServerMetrics(source)
+        self, models: ServedModels | PredictorSource, limits: Limits | None = None, token: Token | None = None,
+        run: str | None = None, log: DecisionLog | None = None,
+    ) -> None:  # fmt: skip
+        self.limits, self.token, self.log = limits or Limits(), token or Token(None), log
+        self.models = models if isinstance(models, ServedModels) else ServedModels.only(models, run)
+        self.metrics = ServerMetrics(self.models, log)
         self.queue = RequestQueue(self.limits)
-        self.path = SCORE.encode()
+        self._shadowing: set[asyncio.Task] = set()
         routes = [
             Route("/v1/model", self.guarded(self._model)),
+            Route("/v1/models", self.guarded(self._models)),
+            Route("/v1/models/{name}", self.guarded(self._model)),
             Route("/metrics", self.guarded(self._metrics)),
             Route("/healthz", self._health),
             Route("/readyz", self._ready),
@@ -68,9 +93,25 @@ class HttpService:
         handlers = {HTTPException: _http_error, RequestError: _request_error, Exception: _unexpected}
         self._others = Starlette(routes=[*routes, *dashboard_routes(self)], exception_handlers=handlers, lifespan=self._lifespan)
 
+    @property
+    def run(self) -> str | None:
+        """The run folder of the default model."""
+        return self.models.runs.get(self.models.traffic.default)
+
+    @property
+    def predictor(self) -> Predictor | None:
+        """The newest predictor of the default model."""
+        source = self.models.default
+        return None if source is None else source.predictor
+
+    def is_queued(self, path: bytes) -> bool:
+        """Whether a request for this path needs a ticket."""
+        return path == b"/v1/score" or addressed(path.decode("latin-1")) is not None
+
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == SCORE:
-            await self._score(scope, receive, send)
+        where = addressed(scope["path"]) if scope["type"] == "http" else None
+        if where is not None:
+            await self._queued(where, scope, receive, send)
         else:
             await self._others(scope, receive, self._counted(scope, send))
 
@@ -84,39 +125,46 @@ class HttpService:
         """Count an answer that the connection gave."""
         self.metrics.requests.labels(endpoint, status).inc()
 
-    async def _score(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer a request for scores, right or wrong."""
+    async def _queued(self, where: Addressed, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer a request for scores or for a ranking, right or wrong."""
         ticket: Ticket | None = scope.get(TICKET)
         headers: dict[str, str] = {}
-        content_type = JSON
+        content_type, decided = JSON, None
         try:
             if ticket is None:
                 ticket = self.admit(scope["headers"])
             given = dict(scope["headers"])
             if scope["method"] != "POST":
-                raise RequestError(405, "method", f"{SCORE} accepts only POST", headers={"Allow": "POST"})
+                raise RequestError(405, "method", f"{echoed(scope['path'])} accepts only POST", headers={"Allow": "POST"})
             content_type = _content_type(given)
             asked = await read_body(given, receive, ticket)
             ticket.complete()
-            status, body = 200, await self.queue.run(ticket, lambda: self._answer(content_type, asked))
+            if where.endpoint == "score":
+                status, body = 200, await self.queue.run(ticket, lambda: self._scores(where.name, content_type, asked))
+            else:
+                status, (body, decided) = 200, await self._decide(ticket, where.name, content_type, asked)
         except RequestError as error:
             status, body, headers = error.status, error.body(), error.headers
         except ConnectionResetError:
             return
         except Exception:
-            logger.exception("a score request failed")
+            logger.exception("a %s request failed", where.endpoint)
             status, body = OUR_MISTAKE.status, OUR_MISTAKE.body()
         finally:
             if ticket is not None:
                 ticket.done()
         await _reply(send, status, content_type if status == 200 else JSON, body, headers)
-        self.metrics.requests.labels("score", status).inc()
+        self.metrics.requests.labels(where.endpoint, status).inc()
         if status == 200 and ticket is not None:
-            self.metrics.seconds.observe(time.perf_counter() - ticket.arrived)
+            seconds = self.metrics.seconds if where.endpoint == "score" else self.metrics.rank_seconds
+            seconds.observe(time.perf_counter() - ticket.arrived)
+        if decided is not None and self.log is not None:
+            self._keep(decided)
 
-    def _answer(self, content_type: str, body: bytes) -> bytes:
-        """The answer to the body of a request."""
-        predictor = self._predictor()
+    def _scores(self, name: str | None, content_type: str, body: bytes) -> bytes:
+        """The answer to the body of a request for scores."""
+        chosen = choose(self.models, name, content_type, body)
+        predictor, name = self._predictor(chosen.name), chosen.about.get("name", "")
         parsed = wire_of(predictor.schema).read(body, content_type, self.limits.candidates)
         if parsed.candidates > self.limits.candidates:
             message = f"{parsed.candidates:,} candidates are more than the {self.limits.candidates:,} that this server accepts"
@@ -125,20 +173,92 @@ class HttpService:
             shared = predictor.encoder.encode_shared(parsed.shared)
             own = parsed.own if isinstance(parsed.own, Encoded) else predictor.encoder.encode_own(parsed.own)
         except InputError as error:
-            field = re.search(r"(?:field|column) '([^']+)'", str(error))
-            raise RequestError(422, "invalid", str(error)[:1000], field[1] if field else None) from None
+            raise invalid(error) from None
         scores, ctr = explore(predictor, shared, own, parsed.explore)
-        self.metrics.scored(len(own.keys), float(scores.ctr.sum()))
-        return write_scores(predictor.version.number, scores._replace(ctr=ctr), parsed.detail, content_type, parsed.explore.rule)
+        self.metrics.scored(len(own.keys), float(scores.ctr.sum()), name)
+        scores = (predictor.recalibrated(scores) if parsed.detail else scores)._replace(ctr=ctr)
+        return write_scores(predictor.version.number, scores, parsed.detail, content_type, parsed.explore.rule, name)
 
-    def _predictor(self) -> Predictor:
-        predictor = self.source.predictor
-        if predictor is None:
+    async def _decide(self, ticket: Ticket, name: str | None, content_type: str, body: bytes) -> tuple[bytes, Decided]:
+        """The answer to the body of a request for a ranking, and the decision for the log."""
+
+        def begin() -> Deciding:
+            chosen = choose(self.models, name, content_type, body)
+            predictor = self._predictor(chosen.name)
+            return Deciding(predictor, body, content_type, self.limits.candidates, chosen.about, self.log is not None)
+
+        deciding = await self.queue.run(ticket, begin, last=False)
+        while deciding.counts and not await self.queue.run(ticket, deciding.step, last=False):
+            pass
+        self.metrics.scored(deciding.candidates, deciding.ctr_sum, deciding.name)
+        return deciding.finish()
+
+    def _keep(self, decided: Decided) -> None:
+        """Log a decision. Challengers score it first, when no request waits; under load the log does without their scores."""
+        assert self.log is not None
+        shadow = [name for name in self.models.traffic.shadow if name != decided.more.get("name")]
+        if not shadow or len(self._shadowing) >= MOST_SHADOWED:
+            self.log.add(decided)
+            return
+        shadows: dict[str, Any] = {}
+        task = asyncio.create_task(self._shadowed(decided, shadow, shadows))
+        self._shadowing.add(task)
+        task.add_done_callback(lambda task: self._log_shadowed(task, decided._replace(shadows=shadows)))
+
+    def _log_shadowed(self, task: asyncio.Task, decided: Decided) -> None:
+        """Log a decision with the scores of challengers, also where the server's end cut them off."""
+        self._shadowing.discard(task)
+        if self.log is not None:
+            self.log.add(decided)
+
+    async def _shadowed(self, decided: Decided, names: list[str], shadows: dict[str, Any]) -> None:
+        """Have challengers score a decision. MODIFIES: shadows."""
+        for name in names:
+            try:
+                ticket = self.queue.ticket()
+            except RequestError:
+                break
+            try:
+                scored = await self.queue.run(ticket, lambda name=name: shadow_scores(self._predictor(name), decided))  # type: ignore[misc]
+                shadows[name] = scored
+            except (RequestError, InputError) as error:
+                self.metrics.shadow_failures.labels(name).inc()
+                logger.debug("the challenger %s did not score a request: %s", name, error)
+            except Exception:
+                self.metrics.shadow_failures.labels(name).inc()
+                logger.exception("the challenger %s failed", name)
+            finally:
+                ticket.done()
+
+    def _predictor(self, name: str | None = None) -> Predictor:
+        source = self.models.sources.get(name or self.models.traffic.default)
+        known = ", ".join(self.models.sources)  # empty in a worker that has just started, until it is told of its models
+        if source is None and known:
+            raise RequestError(404, "unknown_model", f"there is no model {echoed(str(name))!r}; the models are: {known}", "name")
+        if source is None or source.predictor is None:
             raise RequestError(503, "not_ready", "no model is loaded yet; try again in a moment", headers={"Retry-After": "1"})
-        return predictor
+        return source.predictor
+
+    async def _models(self, request: Request) -> Response:
+        traffic = self.models.traffic
+        listed = []
+        for name, source in self.models.sources.items():
+            version = None if source.predictor is None else source.predictor.version
+            listed.append(
+                ListedModel(
+                    name, name == traffic.default, traffic.split.get(name), name in traffic.shadow,
+                    None if version is None else version.number,
+                    None if version is None else time.time() - version.published_at,
+                    None if version is None else version.model.kind,
+                    None if version is None else version.counters["rows_learned"],
+                    None if version is None else version.counters["features"],
+                    source.troubles,
+                )
+            )  # fmt: skip
+        return _json(ModelsAnswer(listed))
 
     async def _model(self, request: Request) -> Response:
-        version = self._predictor().version
+        version = self._predictor(request.path_params.get("name")).version
         counters = version.counters
         answer = ModelAnswer(
             version.number, time.time() - version.published_at, version.published_at, version.loaded_at, version.model.kind,
@@ -165,7 +285,7 @@ class HttpService:
         return HTMLResponse(text, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
 
     def _document(self) -> dict[str, Any]:
-        predictor = self.source.predictor
+        predictor = self.predictor
         return document(None if predictor is None else predictor.schema, self.limits, self.token.required)
 
     def guarded(self, endpoint: Endpoint) -> Endpoint:
@@ -182,8 +302,7 @@ class HttpService:
 
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":
-                endpoint = "score" if scope["path"] == SCORE else "other"
-                self.metrics.requests.labels(endpoint, message["status"]).inc()
+                self.metrics.requests.labels("other", message["status"]).inc()
                 own = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [*message["headers"], *(header for header in SECURE if header[0] not in own)]
             await send(message)

@@ -10,9 +10,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from scipy.stats import norm
 
-from pbodl.serving.http_service import HttpService
+import pbodl
+from pbodl.models.recalibration import recalibrated_latent
 from pbodl.serving.scoring.predictor import Predictor
-from tests.publishing.published import MODELS
+from pbodl.serving.web.http_service import HttpService
+from tests.click_log import RICH
+from tests.publishing.published import LOG, MODELS
 from tests.serving.services import BOTH, CANDIDATES, CONTEXT, REQUEST, USER, Asking, Fixed, answer, ask, client_of, rows_of, trained
 
 
@@ -30,6 +33,8 @@ def client(model):
 def test_scores_are_the_models(name):
     model = trained(name)
     expected = model.predict(rows_of(REQUEST))
+    mean, deviation = recalibrated_latent(model, expected)
+    expected = expected._replace(mean=mean, variance=deviation**2)
     for kind in BOTH:
         given = answer(client_of(model), {**REQUEST, "detail": True}, kind)
         for column in ("ctr", "mean", "variance"):
@@ -41,6 +46,18 @@ def test_the_standard_deviation_is_that_of_the_ctr(client):
     given = answer(client, {**REQUEST, "detail": True})
     z = given["mean"] + np.sqrt(given["variance"]) * norm.ppf((np.arange(20_000) + 0.5) / 20_000)[:, None]
     np.testing.assert_allclose(given["std"], norm.cdf(z).std(axis=0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [pbodl.PairFM, pbodl.FMMLP])
+def test_the_latent_gaussian_is_recalibrated_like_the_ctr(kind):
+    model = kind(RICH, negative_rate=0.2)
+    model.learn(LOG)
+    given = answer(client_of(model), {**REQUEST, "detail": True})
+    predicted = model.predict(rows_of(REQUEST))
+    np.testing.assert_allclose(given["ctr"], predicted.ctr, rtol=1e-5)
+    ratio = np.sqrt(1 + given["variance"])
+    np.testing.assert_allclose(norm.cdf(given["mean"] / ratio), given["ctr"], rtol=1e-5)
+    assert (given["mean"] < predicted.mean).all()
 
 
 def test_only_what_was_asked_for_is_told(client):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pbodl.serving.background import STEPS_BACK, background
+from pbodl.serving.models.background import STEPS_BACK, background
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own here")

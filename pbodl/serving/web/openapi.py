@@ -12,13 +12,25 @@ import msgspec
 
 from pbodl.data.schema import Schema
 from pbodl.serving.dashboard.feature_lists import FeaturesAnswer
-from pbodl.serving.dashboard.routes import LAST, CurvesAnswer
-from pbodl.serving.http_messages import JSON, MSGPACK, RANKS, ErrorAnswer, Health, ModelAnswer, ScoreAnswer, wire_of
-from pbodl.serving.server_limits import Limits
+from pbodl.serving.dashboard.routes import LAST, CurvesAnswer, WatchAnswer
+from pbodl.serving.ranking.rank_messages import RankAnswer, rank_wire_of
+from pbodl.serving.web.http_messages import (
+    JSON,
+    MSGPACK,
+    RANKS,
+    ErrorAnswer,
+    Health,
+    ModelAnswer,
+    ModelsAnswer,
+    ScoreAnswer,
+    wire_of,
+)
+from pbodl.serving.web.server_limits import Limits
 
 ERRORS = {
     400: "The body is not JSON or msgpack.",
     401: "The token is missing or wrong.",
+    404: "There is no model of this name.",
     405: "The method is not allowed.",
     408: "The head or the body took too long to arrive.",
     413: "The body, or the number of candidates or values, is too large.",
@@ -31,13 +43,17 @@ ERRORS = {
 def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, Any]:
     """The document for a model's schema. Before a model is loaded, it does not list the fields of a request."""
     request: Any = dict[str, Any] if schema is None else wire_of(schema).request
-    types = {"request": request, "scores": ScoreAnswer, "model": ModelAnswer, "health": Health, "error": ErrorAnswer}
-    types |= {"curves": CurvesAnswer, "features": FeaturesAnswer}
+    ranking: Any = dict[str, Any] if schema is None else rank_wire_of(schema).request
+    types = {"request": request, "ranking": ranking, "ranked": RankAnswer, "scores": ScoreAnswer, "models": ModelsAnswer}
+    types |= {"model": ModelAnswer, "health": Health, "error": ErrorAnswer}
+    types |= {"curves": CurvesAnswer, "features": FeaturesAnswer, "watch": WatchAnswer}
     references, components = msgspec.json.schema_components(types.values(), ref_template="#/components/schemas/{name}")
     of = dict(zip(types, references, strict=True))
     if schema is not None:
         components["ScoreRequest"]["properties"]["candidates"]["maxItems"] = limits.candidates
         components["ScoreRequest"]["example"] = _example(schema)
+        components["RankRequest"]["properties"]["candidates"]["maxItems"] = limits.candidates
+        components["RankRequest"]["example"] = _example(schema) | {"policy": "thompson", "slots": 1}
     kinds, guard = (JSON, *MSGPACK), (401,) if token else ()
     score = {
         "summary": "The CTR of every candidate, with its uncertainty",
@@ -49,13 +65,31 @@ def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, An
         "requestBody": {"required": True, "content": {kind: {"schema": of["request"]} for kind in kinds}},
         "responses": _responses(dict.fromkeys(kinds, of["scores"]), of["error"], 400, *guard, 408, 413, 415, 422, 503),
     }
-    paths = {
+    rank = {
+        "summary": "Which candidates get the slots, and with which probability",
+        "description": "`candidates` are indices of the request's candidates, by slot. `policy` is `greedy`, `thompson`, `ucb` or"
+        " `epsilon`; with `bids`, candidates are ranked by bid times CTR. `propensity` is the probability that the policy puts this"
+        " candidate into this slot: exact, or counted in `draws` of the weights with its standard error. A server with a log of"
+        " decisions logs an impression for every slot; send a click with its id.",
+        "requestBody": {"required": True, "content": {kind: {"schema": of["ranking"]} for kind in kinds}},
+        "responses": _responses(dict.fromkeys(kinds, of["ranked"]), of["error"], 400, *guard, 408, 413, 415, 422, 503),
+    }
+    named = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+    paths: dict[str, Any] = {
         "/v1/score": {"post": score},
+        "/v1/rank": {"post": rank},
+        "/v1/models": {"get": _get("The models that are served", {JSON: of["models"]}, of["error"], *guard)},
+        "/v1/models/{name}": {
+            "get": _get("A model by its name", {JSON: of["model"]}, of["error"], *guard, 404, 503) | {"parameters": named}
+        },
+        "/v1/models/{name}/score": {"post": _by_name(score, of["error"]) | {"parameters": named}},
+        "/v1/models/{name}/rank": {"post": _by_name(rank, of["error"]) | {"parameters": named}},
         "/v1/model": {"get": _get("The model that is served", {JSON: of["model"]}, of["error"], *guard, 503)},
         "/v1/curves": {
             "get": _get("Live figures of the trainer", {JSON: of["curves"]}, of["error"], *guard, 422)
             | {"parameters": [{"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": LAST}}]}
         },
+        "/v1/watch": {"get": _get("Drift, moving features, reliability", {JSON: of["watch"]}, of["error"], *guard)},
         "/v1/features": {"get": _get("Uncertain features, common values", {JSON: of["features"]}, of["error"], *guard, 503)},
         "/healthz": {"get": _get("The process is alive", {JSON: of["health"]}, of["error"])},
         "/readyz": {"get": _get("A model is loaded", {JSON: of["health"]}, of["error"], 503)},
@@ -69,10 +103,19 @@ def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, An
     }
     if token:
         described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for path in ("/v1/score", "/v1/model", "/v1/curves", "/v1/features", "/metrics"):
+        for path in [path for path in paths if path.startswith("/v1/") or path == "/metrics"]:
             for operation in paths[path].values():
                 operation["security"] = [{"token": []}]
     return described
+
+
+def _by_name(operation: dict[str, Any], error: Any) -> dict[str, Any]:
+    """An operation on a model that the path names."""
+    lost = _responses({}, error, 404)["404"]
+    return operation | {
+        "summary": f"{operation['summary']}, by a model's name",
+        "responses": operation["responses"] | {"404": lost},
+    }
 
 
 def _get(summary: str, answers: dict[str, Any], error: Any, *statuses: int) -> dict[str, Any]:
@@ -88,11 +131,12 @@ def _responses(answers: dict[str, Any], error: Any, *statuses: int) -> dict[str,
 
 def _example(schema: Schema) -> dict[str, Any]:
     """A request with a value for every field."""
-    values = {"category": "a value", "multi": ["one", "another"], "number": 1.5}
+    values: dict[str, Any] = {"category": "a value", "position": 1, "multi": ["one", "another"], "number": 1.5}
+    example = {field.name: field.length * [0.5] if field.length else values[field.kind] for field in schema.fields}
     given = sorted((field for field in schema.fields if field.source is not None), key=lambda field: RANKS[field.kind])
-    user = {field.source: values[field.kind] for field in given if field.group == "user"}
-    own = {field.source: values[field.kind] for field in given if field.group == "ad"}
-    context = {field.source: values[field.kind] for field in given if field.group not in ("user", "ad")}
+    user = {field.source: example[field.name] for field in given if field.group == "user"}
+    own = {field.source: example[field.name] for field in given if field.group == "ad"}
+    context = {field.source: example[field.name] for field in given if field.group not in ("user", "ad")}
     return {"user": user, "context": context, "candidates": [own]}
 
 

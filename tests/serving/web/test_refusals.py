@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 import pbodl
-from pbodl.serving.http_messages import JSON, MSGPACK, RequestError
-from pbodl.serving.http_service import HttpService
-from pbodl.serving.request_queue import RequestQueue, read_body
 from pbodl.serving.scoring.predictor import Predictor
-from pbodl.serving.server_limits import Limits, Token
+from pbodl.serving.web.http_messages import JSON, MSGPACK, RequestError
+from pbodl.serving.web.http_service import HttpService
+from pbodl.serving.web.request_queue import RequestQueue, read_body
+from pbodl.serving.web.server_limits import Limits, Token
 from tests.serving.services import REQUEST, Asking, Fixed, answer, ask, client_of, trained
 
 

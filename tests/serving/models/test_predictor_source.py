@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pbodl.serving.predictor_source import ready
+from pbodl.serving.models.predictor_source import ready
 from pbodl.serving.scoring.predictor import Predictor
 from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, rows_of, trained
 

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
-from pbodl.models.contract import Model
+from pbodl.models.contract import Model, State
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.snapshot import load_snapshot, snapshots
-from pbodl.publishing.delta import part_of, split
+from pbodl.publishing.compact import ENCODING, decode
+from pbodl.publishing.delta import ROWS, part_of, split
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder, Publication
 from pbodl.serving.scoring.packed_rows import PackedLayout, PackedTable, check_served
 
@@ -55,6 +56,11 @@ class Version:
         check_served(model)
         copy.load_state(without_rows(model).state())
         return cls(number, copy, PackedTable.of(model), moment, facts or {})
+
+    @classmethod
+    def lent(cls, model: DeepProbit) -> "Version":
+        """A model itself with its rows packed: cheaper than `of`, and good only until the model learns again."""
+        return cls(0, model, PackedTable.of(model), time.time(), {})
 
     @property
     def whole(self) -> bool:
@@ -161,7 +167,7 @@ class Follower:
         before = self.version
         assert before is not None
         manifest = publication.manifest
-        state, rows = split(publication.arrays)
+        state, rows = split(_arrays(publication, before))
         part = model_of(manifest.kind, manifest.schema, manifest.spec, state)
         if not isinstance(part, DeepProbit):
             raise InputError(f"it is a delta of a {manifest.kind!r} model, which is only published whole")
@@ -196,15 +202,38 @@ class Follower:
 
 def model_of(kind_name: str, schema: Schema, spec: Mapping[str, Any], state: Mapping[str, NDArray]) -> Model:
     """A model that can be served."""
-    kind = Model.kinds.get(kind_name)
-    if kind is None:
-        raise InputError(f"its model has kind {kind_name!r}, which this release cannot serve")
-    model = kind.from_spec(schema, msgspec.convert(spec, kind.Spec))
+    model = new_model(kind_name, schema, spec)
     model.load_state(state)
     return model
 
 
+def new_model(kind_name: str, schema: Schema, spec: Mapping[str, Any]) -> Model:
+    """A model that knows nothing yet."""
+    kind = Model.kinds.get(kind_name)
+    if kind is None:
+        raise InputError(f"its model has kind {kind_name!r}, which this release cannot serve")
+    return kind.from_spec(schema, msgspec.convert(spec, kind.Spec))
+
+
+def _arrays(publication: Publication, before: Version | None) -> State:
+    """The arrays of a publication; those of a compact one continue what is served."""
+    manifest = publication.manifest
+    if not manifest.encoding:
+        return dict(publication.arrays)
+    if manifest.encoding != ENCODING:
+        raise InputError(f"it has the encoding {manifest.encoding!r}, which this release does not know; upgrade pbodl")
+    empty = new_model(manifest.kind, manifest.schema, manifest.spec)
+    if not isinstance(empty, DeepProbit):
+        raise InputError(f"it is a compact publication of a {manifest.kind!r} model, which is only published exactly")
+    if before is None:
+        return decode(empty, publication.arrays, 0, lambda rows: {})
+    table = before.table
+    return decode(empty, publication.arrays, table.size, lambda rows: before.model.state() | table.state_of(rows))
+
+
 def _whole(publication: Publication) -> Version:
     manifest = publication.manifest
-    model = model_of(manifest.kind, manifest.schema, manifest.spec, publication.arrays)
+    state = _arrays(publication, None)
+    state.pop(ROWS, None)
+    model = model_of(manifest.kind, manifest.schema, manifest.spec, state)
     return Version.of(model, manifest.version, manifest.published_at, manifest.facts)

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from pbodl.serving import http_connection
-from pbodl.serving.http_connection import HEADERS, Joining
-from pbodl.serving.http_service import HttpService
 from pbodl.serving.scoring.predictor import Predictor
-from pbodl.serving.server_limits import Limits, Token
+from pbodl.serving.web import http_connection
+from pbodl.serving.web.http_connection import HEADERS, Joining
+from pbodl.serving.web.http_service import HttpService
+from pbodl.serving.web.server_limits import Limits, Token
 from tests.serving.services import REQUEST, Fixed, RawClient, head, listening, trained
 
 BODY = json.dumps(REQUEST).encode()

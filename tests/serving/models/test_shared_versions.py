@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pbodl.publishing.publisher import Publisher
-from pbodl.serving import shared_versions as sharing
-from pbodl.serving.follower import Follower
+from pbodl.serving.models import shared_versions as sharing
+from pbodl.serving.models.follower import Follower
+from pbodl.serving.models.shared_versions import Announced, ServingWorker
 from pbodl.serving.scoring.packed_rows import PackedTable
-from pbodl.serving.shared_versions import Announced, ServingWorker
 from tests.publishing.published import MODELS, assert_same_bits, steps
 from tests.serving.processes import until
 from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, rows_of, state_of, trained

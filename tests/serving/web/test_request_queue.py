@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from pbodl.serving import request_queue
-from pbodl.serving.http_messages import RequestError
-from pbodl.serving.request_queue import BODIES, RequestQueue
-from pbodl.serving.server_limits import Limits
+from pbodl.serving.web import request_queue
+from pbodl.serving.web.http_messages import RequestError
+from pbodl.serving.web.request_queue import BODIES, RequestQueue
+from pbodl.serving.web.server_limits import Limits
 
 
 @pytest.fixture

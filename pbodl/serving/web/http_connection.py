@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pbodl.serving.http_messages import JSON, SECURITY, RequestError
-from pbodl.serving.request_queue import Ticket
-from pbodl.serving.server_limits import Limits
+from pbodl.serving.web.http_messages import JSON, SECURITY, RequestError
+from pbodl.serving.web.request_queue import Ticket
+from pbodl.serving.web.server_limits import Limits
 
 HEAD = b"HTTP/"
 HEAD_BYTES, HEADERS = 2**14, 100  # of a request
@@ -35,7 +35,10 @@ class Admitting(Protocol):
     """What a connection asks of the service behind it."""
 
     limits: Limits
-    path: bytes  # of requests that need a ticket
+
+    def is_queued(self, path: bytes) -> bool:
+        """Whether a request for this path needs a ticket."""
+        ...
 
     def admit(self, headers: list[tuple[bytes, bytes]], arrived: float) -> Ticket:
         """A ticket for a request with these headers, whose first byte arrived then; or RequestError."""
@@ -143,7 +146,7 @@ class HttpConnection(HttpToolsProtocol):
             self._skipped = True
             return
         if self.cycle is None or self.cycle.response_complete:  # otherwise it waits for its turn behind an earlier one
-            if self.url == self._service.path and not self.expect_100_continue:
+            if self._service.is_queued(self.url) and not self.expect_100_continue:
                 try:
                     self._ticket = self._service.admit(self.headers, self._arrived)
                 except RequestError as error:
@@ -163,7 +166,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refused = True
             self.transport.abort()
             return
-        self._service.refused("score", error.status)
+        self._service.refused("score" if self.url.endswith(b"/score") else "rank", error.status)
         self._joining.whole(self._answer(error, not self.parser.should_keep_alive()))
 
     def on_body(self, body: bytes) -> None:

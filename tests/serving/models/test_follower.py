@@ -8,7 +8,7 @@ import pytest
 import pbodl
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder
 from pbodl.publishing.publisher import Publisher
-from pbodl.serving.follower import Follower
+from pbodl.serving.models.follower import Follower
 from tests.click_log import PLAIN, RICH
 from tests.publishing.published import MODELS, assert_same_bits, damage, steps
 from tests.serving.services import state_of
@@ -196,6 +196,7 @@ def test_an_address_is_followed(tmp_path):
     location = f"file://{tmp_path}/live"
     publisher, follower = Publisher(model, location), Follower(location)
     assert not follower.poll()
+    assert (tmp_path / "live" / ".lock").exists()
     for rows in steps()[:4]:
         model.learn(rows)
         publisher.publish()
