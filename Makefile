@@ -13,6 +13,10 @@ COMMA := ,
 # All extras: what the tests need, and what the lock holds.
 EXTRAS := test,docs,sklearn,batch,serve,cluster,redis,kafka
 
+# The Kafka broker of the tests.
+KAFKA_VERSION ?= 4.1.0
+KAFKA := $(or $(PBODL_CACHE),$(XDG_CACHE_HOME),$(HOME)/.cache)/pbodl/kafka-$(KAFKA_VERSION)
+
 # What `make fuzz` runs, and how often each.
 FUZZED ?= body_json body_msgpack request events lines decoder tensors publication delta snapshot
 RUNS_EACH ?= 100000
@@ -25,7 +29,7 @@ LOWEST_READY := .venv-lowest/ready-$(shell cat pyproject.toml requirements-lowes
 BENCH_READY := .venv-bench/ready-$(shell cat pyproject.toml requirements.lock benchmarks/requirements.txt | cksum | tr ' ' '-')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-lowest fuzz check docs bench bench-peers dist lock clean
+.PHONY: help setup run test test-slow test-lowest test-kafka kafka fuzz check docs bench bench-peers dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -35,8 +39,8 @@ setup: $(READY) ## create .venv and install the package with all that its tests 
 run: $(RUNS) ## traffic, training, serving and the dashboard at http://127.0.0.1:8080; Ctrl-C stops it
 	@exec $(BIN)/pbodl up
 
-test: check programs ## checks, the suite, and the small tests once more as plain Python
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile
+test: check programs ## checks, the suite, and the small tests once more as plain Python; names what it skips
+	$(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "nojit and not slow" tests
 
 test-slow: $(READY) programs ## the tests that take longer
@@ -44,6 +48,14 @@ test-slow: $(READY) programs ## the tests that take longer
 
 test-lowest: $(LOWEST_READY) programs ## the suite with the lowest versions that pyproject.toml allows
 	$(LOWEST)/pytest -q -n $(WORKERS) --dist loadfile
+
+kafka: ## fetch a Kafka broker for the tests into the cache folder; needs Java 17, Maven and a network
+	@test -f $(KAFKA)/complete || { $(call install,java,default-jre-headless); $(call install,mvn,maven); rm -rf $(KAFKA); \
+	mvn -q -B -f tests/streaming/kafka_pom.xml -Dkafka.version=$(KAFKA_VERSION) -DincludeScope=runtime \
+		-DoutputDirectory=$(KAFKA) dependency:copy-dependencies && touch $(KAFKA)/complete; }
+
+test-kafka: $(READY) programs kafka ## the tests with real Kafka brokers, the slow ones too
+	PBODL_TEST_KAFKA=required $(BIN)/pytest -q -m kafka tests
 
 fuzz: $(READY) ## fuzz the readers of foreign bytes: guided by coverage as plain Python, then the compiled code at speed
 	test -x .venv-fuzz/bin/python || { $(PYTHON) -m venv .venv-fuzz && .venv-fuzz/bin/python -m pip -q install atheris; }
@@ -119,12 +131,12 @@ $(BENCH_READY): | python-version
 # A browser and a broker for the tests, from Debian's packages where they are missing; elsewhere install them by hand.
 PROGRAMS := chromium redis-server
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# $(call install,PROGRAM,PACKAGE): the Debian package of a program that is missing.
+install = command -v $(1) > /dev/null || ! command -v apt-get > /dev/null || { $(SUDO) apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(2) > /dev/null; }
 .PHONY: programs
 programs:
-	@missing=; for program in $(PROGRAMS); do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
-	if [ -n "$$missing" ] && command -v apt-get > /dev/null; then \
-		$(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $$missing > /dev/null; \
-	fi
+	@set -e; $(foreach program,$(PROGRAMS),$(call install,$(program),$(program));)
 
 .PHONY: python-version
 python-version:

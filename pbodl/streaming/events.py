@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.convert import concat
+from pbodl.data.features.former_names import renamed_table
 from pbodl.data.features.nested import nested_value
 from pbodl.data.features.outcome import outcome_of
 from pbodl.data.hashing import field_seed, hash_array
@@ -113,8 +114,11 @@ class EventDecoder:
         if "event" in names:
             raise InputError("the schema has a column 'event', but in a stream `event` says what an event is; rename the column")
         self._fields = list(dict.fromkeys(names))
-        self.names = list(dict.fromkeys(["event", "id", *names]))
-        self._lists = {field.source for field in schema.fields if field.kind == "multi"}
+        self._former = schema.former_columns
+        self.names = list(
+            dict.fromkeys(["event", "id", *names, *(alias for aliases in self._former.values() for alias in aliases)])
+        )
+        self._lists = {field.source for field in schema.fields if field.kind in ("multi", "vector")}
         # Columns need not be Python names, so the struct has names of its own.
         nested = {name: name.split(".")[0] for name in self.names if "." in name}
         own = {name: f"f{number}" for number, name in enumerate(dict.fromkeys([*self.names, *nested.values()]))}
@@ -148,6 +152,10 @@ class EventDecoder:
                 nested_value({outer: getter(event)}, name) if value is None else value
                 for value, event in zip(columns[name], found.events, strict=True)
             ]
+        for name, aliases in self._former.items():
+            for alias in aliases:
+                former = columns.pop(alias)
+                columns[name] = [other if own is None else own for own, other in zip(columns[name], former, strict=True)]
         bad = [(place, BadEvent(*reason_and_raw)) for place, *reason_and_raw in found.bad]
         return self._judged(columns, len(found.events), bad, found.raw)
 
@@ -161,7 +169,8 @@ class EventDecoder:
 
     def _columns_of(self, table: pa.Table) -> dict[str, Any]:
         columns: dict[str, Any] = {}
-        for name in self.names:
+        table = renamed_table(self.schema, table)
+        for name in dict.fromkeys(["event", "id", *self._fields]):
             column = table.column(name).combine_chunks() if name in table.column_names else pa.nulls(table.num_rows)
             if name in ("event", "id", self.time) and is_text(column.type):
                 texts = pc.cast(column, pa.large_string())

@@ -1,24 +1,34 @@
-"""What a learner shows while it works: /metrics for Prometheus on 127.0.0.1, points for the dashboard, facts for publications."""
+"""What a learner shows while it works: /metrics for Prometheus, points for the dashboard, facts for publications."""
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from pbodl.errors import InputError
 from pbodl.publishing.curves import Curves
 from pbodl.publishing.publisher import Publisher
-from pbodl.streaming.sources.event_source import EventSource
+from pbodl.publishing.watch_file import write_watch
 from pbodl.streaming.stream_learner import StreamLearner
+from pbodl.streaming.watching.weight_watch import WeightWatch
 from pbodl.system.extras import install_line
 from pbodl.system.setbacks import Setbacks
 from pbodl.training.stream_status import Show
 
 EVERY = 2.0  # seconds between refreshes
+LOOPBACK = "127.0.0.1"
 # Values that go up and down; all others only grow.
 GAUGES = {
     "waiting", "remembered", "features", "log_loss", "ctr", "auc", "watermark", "lag", "event_lag_seconds", "events_per_second",
-    "packs_ahead", "version", "held", "snapshot_seconds", "join_bytes",
+    "packs_ahead", "version", "held", "snapshot_seconds", "join_bytes", "martingale_ratio",
 }  # fmt: skip
+
+
+WATCH_EVERY = 10.0  # seconds between writes of what is watched
+ABOUT_FIELDS = {
+    "drift": "Stability index of a field's values against the rows before",
+    "missing": "Share of rows in which a field is missing",
+    "new": "Share of a field's values that were never seen before",
+}
 
 
 class Board:
@@ -29,7 +39,8 @@ class Board:
     ) -> None:
         self._learner, self._publisher, self._page, self._show = learner, publisher, page, show
         self.setbacks = page.setbacks
-        self._curves = Curves(learner.folder)
+        self._curves, self._movers = Curves(learner.folder), WeightWatch(learner.model)
+        self._watched_at = float("-inf")
         with self.setbacks.tolerating("writing the curves"):
             self._curves.rewind(learner.model.rows_learned)
         self._shown_at, self._events, self._rows = time.monotonic(), learner.events, learner.model.rows_learned
@@ -57,8 +68,9 @@ class Board:
             "snapshot_seconds": snapshot_seconds,
             "version": None if self._publisher is None else self._publisher.version,
             "join_bytes": learner.join.rows.bytes,
+            "martingale_ratio": learner.honesty.ratio,
         }
-        self._page.values = values
+        self._page.values, self._page.watch = values, self._watch(watermark)
         self._show({**values, "rows_per_second": (rows - self._rows) / seconds, "away": self._page.away})
         summary = learner.tracker.summary()
         figures = {name: summary[name] for name in ("rows", "ctr", "auc", "log_loss", "ne", "calibration", "new_ads")}
@@ -70,17 +82,45 @@ class Board:
         with self.setbacks.tolerating("writing the curves"):
             self._curves.append(point)
 
+    def _watch(self, watermark: float | None) -> dict[str, Any]:
+        """What is watched besides the figures; written into the run every few seconds."""
+        learner = self._learner
+        watch = {
+            "time": time.time(),
+            "fields": learner.fields.lines(),
+            "movers": self._movers.top(watermark),
+            "martingale": learner.honesty.ratio,
+            "reliability": learner.tracker.reliability(of_period=True),
+        }
+        if time.monotonic() - self._watched_at >= WATCH_EVERY:
+            self._watched_at = time.monotonic()
+            with self.setbacks.tolerating("writing what is watched"):
+                write_watch(learner.folder, watch)
+        return watch
+
+
+class WatchedSource(Protocol):
+    """What the page shows of a source, or of all sources of a cluster."""
+
+    @property
+    def away(self) -> str | None: ...
+
+    @property
+    def reconnects(self) -> int: ...
+
 
 class MetricsPage:
     """Serves /metrics, from before the first answer of the broker to the end.
 
     values  the learner's figures of the last refresh
+    watch   what it watches besides, as in `publishing.watch_file`
     """
 
-    def __init__(self, source: EventSource, setbacks: Setbacks, port: int | None) -> None:
+    def __init__(self, source: "WatchedSource", setbacks: Setbacks, port: int | None, host: str = LOOPBACK) -> None:
         self._source, self.setbacks = source, setbacks
         self.values: dict[str, Any] = {}
-        self._server = _serve(self, port)
+        self.watch: dict[str, Any] = {}
+        self._server = _serve(self, port, host)
 
     @property
     def away(self) -> str | None:
@@ -108,6 +148,7 @@ class MetricsPage:
         for what, count in self.setbacks.counts.items():
             failures.add_metric([what], count)
         yield failures
+        yield from watched_families(dict(self.watch))
         values["reconnects"] = self._source.reconnects
         for name, value in values.items():
             if value is not None:
@@ -115,7 +156,28 @@ class MetricsPage:
                 yield family(f"pbodl_online_{name}", f"See docs/guide/operating.md: {name}", value=float(value))
 
 
-def _serve(page: MetricsPage, port: int | None) -> Any:
+def watched_families(watch: Mapping[str, Any]) -> Iterator[Any]:
+    """What a learner watches, as Prometheus wants it."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    def gauge(name: str, about: str, labels: Sequence[str], samples: Iterable[tuple[list[str], float | None]]) -> Any:
+        family = GaugeMetricFamily(f"pbodl_online_{name}", about, labels=labels)
+        for values, number in samples:
+            if number is not None:
+                family.add_metric(values, number)
+        return family
+
+    for name, about in ABOUT_FIELDS.items():
+        lines = (([line["field"]], line[name]) for line in watch.get("fields", []))
+        yield gauge(f"field_{name}", about, ["field"], lines)
+    for name in ("predicted", "observed"):
+        groups = (([str(number)], group[name]) for number, group in enumerate(watch.get("reliability", [])))
+        yield gauge(f"reliability_{name}", f"Clicks {name}, by groups of similar predictions", ["group"], groups)
+    movers = (([mover["field"], mover["key"]], mover["now"] - mover["before"]) for mover in watch.get("movers", []))
+    yield gauge("mover", "Change of a weight since the day began", ["field", "feature"], movers)
+
+
+def _serve(page: MetricsPage, port: int | None, host: str) -> Any:
     if port is None:
         return None
     try:
@@ -125,7 +187,7 @@ def _serve(page: MetricsPage, port: int | None) -> Any:
     registry = prometheus_client.CollectorRegistry()
     registry.register(page)
     try:
-        return prometheus_client.start_http_server(port, "127.0.0.1", registry)[0]
+        return prometheus_client.start_http_server(port, host, registry)[0]
     except (OSError, OverflowError) as error:
         told = getattr(error, "strerror", None) or error
-        raise InputError(f"--metrics-port {port} cannot be opened on 127.0.0.1: {told}; choose another one") from error
+        raise InputError(f"--metrics-port {port} cannot be opened on {host}: {told}; choose another one") from error

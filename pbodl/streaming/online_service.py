@@ -8,18 +8,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pbodl.data.log.log_reader import LogPosition, open_log
+from pbodl.data.log.row_blocks import layout_of
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
-from pbodl.models.snapshot import naming_snapshot, snapshots
+from pbodl.models.snapshot import load, naming_snapshot, snapshots
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.threads.learning_threads import threads_for
 from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.dead_letters import DeadLetters
 from pbodl.streaming.events import EventDecoder, Events
-from pbodl.streaming.metrics_board import EVERY, Board, MetricsPage
+from pbodl.streaming.metrics_board import LOOPBACK, Board, MetricsPage
+from pbodl.streaming.same_run import check_same
 from pbodl.streaming.sources.broker import Broker
-from pbodl.streaming.sources.event_source import Lost, StreamPosition, open_source
+from pbodl.streaming.sources.event_source import Lost, open_source
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
+from pbodl.streaming.stream_reader import AHEAD, WAIT, ReadStep, StreamReader
+from pbodl.streaming.upkeep.run_migration import MigrationDue, follow_request, migration_requested
 from pbodl.system.atomic_files import write_file
 from pbodl.system.folder_lock import writing
 from pbodl.system.patience import Stopped, at_most
@@ -33,8 +37,6 @@ from pbodl.training.stream_status import Show
 logger = logging.getLogger(__name__)
 CLOSING = 0.95  # seconds that the source has to end a read after a signal
 LEAVING, HURRIED = 10.0, 0.5  # seconds that it has to take leave of its broker, and of one that is away
-AHEAD = 4  # packs to read before they are learned: the broker can keep the rest
-WAIT = 0.2  # seconds that a read waits for events
 
 
 class Options(NamedTuple):
@@ -47,6 +49,7 @@ class Options(NamedTuple):
     merge: str = DEFAULT
     publish: str | None = None
     publish_every: float = 2.0
+    publish_exact: bool = False  # bit for bit, instead of compactly
     burn_in: tuple[str, ...] = ()
     begin: str = "start"  # or "end": where a new run starts in the source
     until_end: bool = False
@@ -55,15 +58,9 @@ class Options(NamedTuple):
     release: bool = False
     dead_letters: str | None = None
     metrics_port: int | None = None
+    metrics_host: str = LOOPBACK
+    start_from: Path | None = None  # a run whose newest model a new run starts with
     given: tuple[str, ...] = StreamOptions._fields  # those options of `join` that were given: a run that continues must have them
-
-
-class ServiceStep(NamedTuple):
-    """A pack that was read and decoded."""
-
-    events: Events
-    position: StreamPosition
-    gaps: int  # accepted before it
 
 
 def online(config: Config, options: Options, show: Show = lambda values: None) -> dict[str, Any]:
@@ -77,16 +74,18 @@ def online(config: Config, options: Options, show: Show = lambda values: None) -
     figures: dict[str, Any] = {}
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signals())
-        source = open_source(options.source, smoothly=options.speed is not None)
+        source = open_source(options.source, options.speed is not None, layout_of(config.schema))
         stack.callback(lambda: at_most(LEAVING if source.away is None else HURRIED, source.close))
         stack.enter_context(writing(options.out, "pbodl online"))
         stack.enter_context(naming_snapshot(options.out, "the same command continues from it"))
-        page = stack.enter_context(closing(MetricsPage(source, Setbacks(), options.metrics_port)))
+        page = stack.enter_context(closing(MetricsPage(source, Setbacks(), options.metrics_port, options.metrics_host)))
         broker = Broker(source, stop)
         while not stop:
             try:
                 figures = _session(config, options, broker, threads, page, show)
                 break
+            except MigrationDue:
+                config = follow_request(options.out, config)
             except Lost as loss:
                 logger.warning("%s; continuing from the last snapshot", loss)
             except Stopped:
@@ -107,13 +106,12 @@ def _session(
             learner.watchdog.accept()
         learner.forgive()
         threads(learner.model)
-        publisher = Publisher(learner.model, options.publish, every=options.publish_every) if options.publish else None
+        publisher = _publisher(learner, options)
         if publisher is not None:
             stack.callback(publisher.close)
         board = Board(learner, publisher, page, show)
-        letters = stack.enter_context(
-            closing(DeadLetters(options.dead_letters or options.out / "dead-letters.jsonl", source.name, learner.bad))
-        )
+        target = options.dead_letters or options.out / "dead-letters.jsonl"
+        letters = stack.enter_context(closing(DeadLetters(target, source.name, learner.bad, *learner.letters)))
         service = OnlineService(learner, broker, publisher, board, letters)
         try:
             _burn_in(service, options.burn_in, stop)
@@ -127,6 +125,12 @@ def _session(
         service.publish()
         board.refresh(None if stop else source.lag(learner.position), 0, service.snapshot_seconds)
         return learner.metrics()
+
+
+def _publisher(learner: StreamLearner, options: Options) -> Publisher | None:
+    if options.publish is None:
+        return None
+    return Publisher(learner.model, options.publish, every=options.publish_every, compact=not options.publish_exact)
 
 
 def _begun(config: Config, options: Options, broker: Broker) -> StreamLearner:
@@ -147,14 +151,26 @@ def _begun(config: Config, options: Options, broker: Broker) -> StreamLearner:
         if chunk is None:
             raise InputError(f"--burn-in {', '.join(options.burn_in)} has no good rows; leave it out, or give a log that has some")
         first = chunk.batch
+    trained = trained_model(config, options)
     begin = broker.ask(lambda: broker.source.start(options.begin))
-    learner = StreamLearner.start(config, options.out, options.join, begin, first)
+    learner = StreamLearner.start(config, options.out, options.join, begin, first, trained)
     learner.source = broker.source.kind
     write_file(options.out / "config.toml", to_toml(config).encode())
     if options.burn_in:
         learner.history = learner.history._replace(position={})
     learner.save()
     return learner
+
+
+def trained_model(config: Config, options: Options) -> Model | None:
+    """The model that a new run starts with, if it is to start with one."""
+    if options.start_from is None:
+        return None
+    if options.burn_in:
+        raise InputError("--burn-in learns a new model, and --start-from takes a trained one; give one of them")
+    model, join = load(options.start_from), options.join._asdict()
+    check_same(options.start_from, config, model, join, join, ())
+    return model
 
 
 def _burn_in(service: "OnlineService", paths: tuple[str, ...], stop: StopRequest) -> None:
@@ -184,7 +200,7 @@ class OnlineService:
         self.learner, self.broker, self.publisher, self.board, self.letters = learner, broker, publisher, board, letters
         self.source = broker.source
         self._saved_at, self.snapshot_seconds = time.monotonic(), 0.0
-        self._lag: int | None = None
+        self._reader: StreamReader | None = None
         self._save_every = learner.config.training.snapshot_every
 
     def run(self, options: Options, stop: StopRequest) -> None:
@@ -199,43 +215,32 @@ class OnlineService:
                 self.tend(steps.waiting)
                 if stop:
                     return
+                if migration_requested(self.learner.folder):
+                    self.save()
+                    raise MigrationDue
         finally:
             steps.close(CLOSING if stop else None)
         self.learner.finish()
 
-    def _steps(self, options: Options) -> Generator[ServiceStep | None, None, None]:
+    def _steps(self, options: Options) -> Generator[ReadStep | None, None, None]:
         """Decoded packs of the source; None while there are no events. Runs in the background."""
-        position, decoder = self.learner.position, EventDecoder(self.learner.config.schema, self.learner.model.spec.capacity)
+        decoder = EventDecoder(self.learner.config.schema, self.learner.model.spec.capacity)
+        self._reader = StreamReader(self.source, decoder, options.accept_gap, options.until_end)
         pace = Pace(options.speed) if options.speed is not None else None
-        asked_at = float("-inf")
-        while True:
-            if time.monotonic() - asked_at >= EVERY:  # here and not in the main thread, which never waits for a broker
-                self._lag, asked_at = self.source.lag(self.learner.position), time.monotonic()
-            pack = self.source.read(position, WAIT)
-            if pack.gap is not None and not options.accept_gap:
-                raise InputError(f"{self.source.name} has lost events: {pack.gap}. Continue behind the gap with --accept-gap")
-            if pack.gap is not None:
-                logger.warning("%s has lost events: %s", self.source.name, pack.gap)
-            position = pack.position
-            if pack:
-                events = decoder.decode(pack.contents)
-                if pace is not None:
-                    yield from pace.until(events)
-                yield ServiceStep(events, position, int(pack.gap is not None))
-            elif options.until_end and self.source.ended(position):
-                return
-            else:
-                yield None
+        for step in self._reader.steps(self.learner.position):
+            if step is not None and pace is not None:
+                yield from pace.until(step.events)
+            yield step
 
     def tend(self, packs_ahead: int = 0) -> None:
         """Publish, save and show, if it is time."""
         self.broker.tell()
         if self.publisher is not None and self.publisher.is_due:
             self.publish()
-        if time.monotonic() - self._saved_at >= self._save_every:
+        if time.monotonic() - self._saved_at >= self._save_every or self.letters.are_many:
             self.save()
         if self.board.is_due:
-            self.board.refresh(self._lag, packs_ahead, self.snapshot_seconds)
+            self.board.refresh(None if self._reader is None else self._reader.lag, packs_ahead, self.snapshot_seconds)
 
     def publish(self) -> None:
         """Publish, unless the watchdog holds it; what cannot be written now is published later."""
@@ -247,8 +252,10 @@ class OnlineService:
     def save(self) -> None:
         """Save a snapshot, then acknowledge to the source."""
         began = time.monotonic()
+        self.learner.letters = self.learner.letters._replace(waiting=[list(letter) for letter in self.letters.waiting])
         with self.source.saving(self.learner.position):
             self.learner.save()
+        self.letters.saved()
         self._saved_at = time.monotonic()
         self.snapshot_seconds = self._saved_at - began
 

@@ -25,7 +25,7 @@ class PlainScan:
         read = schema.sources
         special = ["event", "id", time, schema.label_column]
         self.fits = (
-            all(field.kind == "category" and field.column is None for field in schema.fields)
+            all(field.is_category and field.column is None for field in schema.fields)
             and schema.weight is None
             and outcome_of(schema.label) is None
             and not any("." in name for name in read)
@@ -34,7 +34,8 @@ class PlainScan:
         )
         self._schema, self._scale = schema, UNITS[schema.time_unit or "s"]
         self._columns = [-1 if field.source is None else read.index(field.source) for field in schema.fields]
-        self._json, self._msgpack = (names_of([*special, *read], is_json) for is_json in (True, False))
+        given = [field for field in schema.fields if field.source is not None]
+        self._json, self._msgpack = (names_of(special, given, is_json) for is_json in (True, False))
         self._kind_keys = np.array([hash_value("event", kind) for kind in ("impression", "click")], np.uint64)
         self._width = len(read)
 
@@ -76,9 +77,9 @@ class PlainScan:
             if column >= 0:
                 keys[:, field] = read[:, column]
             elif what := self._schema.fields[field].derive:
-                keys[:, field] = hash_integers(derived(what, times), field_seed(self._schema.fields[field].name))
+                keys[:, field] = hash_integers(derived(what, times), field_seed(self._schema.fields[field].key_name))
         for field, parts in crosses_of(self._schema):
-            keys[:, field] = cross_keys(self._schema.fields[field].name, [keys[:, part] for part in parts])
+            keys[:, field] = cross_keys(self._schema.fields[field].key_name, [keys[:, part] for part in parts])
         if self._schema.time is None:
             times = np.zeros(rows)
         return Batch(

@@ -22,7 +22,10 @@ def check_same(
     The join's capacity may change: it is how many impressions are remembered, and not what is made of them.
     """
     if model.schema != config.schema:
-        raise InputError(f"{folder} was started with another schema; continue it with the schema that it was started with")
+        raise InputError(
+            f"{folder} was started with another schema; continue it with the schema that it was started with, or change that with "
+            "`pbodl migrate`"
+        )
     differ = (
         [f"model.kind is {config.kind!r}, and was {model.kind!r}"] if config.kind != model.kind else _keys(config, model, saved)
     )

@@ -6,6 +6,7 @@ and continues from its newest snapshot ends with the same bits as one that never
 """
 
 import logging
+import secrets
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +31,9 @@ from pbodl.streaming.same_run import check_same
 from pbodl.streaming.sources.event_source import StreamPosition
 from pbodl.streaming.take_back import TakeBack
 from pbodl.streaming.watchdog import Watchdog
+from pbodl.streaming.watching.field_watch import FieldWatch
 from pbodl.training.config import Config
+from pbodl.training.martingale import MartingaleWatch
 from pbodl.training.run import learn_rows, new_model
 from pbodl.training.tracker import Tracker
 
@@ -56,6 +59,13 @@ class StreamHistory(NamedTuple):
     until: float | None = None  # the log contains the impressions up to this time
 
 
+class UnsentLetters(NamedTuple):
+    """What a run must know to send each dead letter once."""
+
+    run: str  # its name, which no other has
+    waiting: list[list[str]] = []  # noqa: RUF012  reasons and texts of letters that were not sent when the snapshot was written
+
+
 class StreamLearner:
     """A model that learns from a stream, into a run folder."""
 
@@ -72,6 +82,7 @@ class StreamLearner:
         in_step, seed = options.settle == "in-step", model.spec.seed
         self.join = Join(config.schema, window, late, options.capacity, model.negative_rate, seed, in_step=in_step)
         self.watchdog = Watchdog(model)
+        self.fields, self.honesty = FieldWatch(model), MartingaleWatch(model)
         self._take_back = TakeBack(model) if options.on_alarm == "drop" else None
         self.events = self.bad = self._bad_in_a_row = 0
         self.whole = True  # false in the middle of a pack, where there is no position to save
@@ -79,12 +90,21 @@ class StreamLearner:
         self.gaps = 0  # in the stream, that were accepted
         self.source: str | None = None  # what kind of stream the position is in
         self.history = StreamHistory()
+        self.letters = UnsentLetters(secrets.token_hex(8))
 
     @classmethod
     def start(
-        cls, config: Config, folder: str | Path, options: StreamOptions, position: StreamPosition, first: Batch | None = None
-    ) -> "StreamLearner":
-        """Start a run at a position of its source; an automatic negative rate is computed from `first`, rows of its history."""
+        cls, config: Config, folder: str | Path, options: StreamOptions, position: StreamPosition, first: Batch | None = None,
+        trained: Model | None = None,
+    ) -> "StreamLearner":  # fmt: skip
+        """Start a run at a position of its source, with a `trained` model or a new one.
+
+        An automatic negative rate of a new one is computed from `first`, rows of its history.
+        """
+        if trained is not None:
+            if options.on_alarm == "drop" and isinstance(trained, DeepProbit) and trained.spec.adapt_prior:
+                raise InputError("--on-alarm drop needs fixed priors; train the model with --set model.adapt_prior=false")
+            return cls(config, folder, trained, options, position)
         rate = config.training.negative_rate
         if rate == "auto" and first is None:
             raise InputError('negative_rate "auto" is computed from a log; for a stream, give a number, or a --burn-in')
@@ -101,6 +121,8 @@ class StreamLearner:
         """Continue the run of a folder from its newest sound snapshot; the `given` ones of the options must be those of the run."""
         snapshot = load_snapshot(folder)
         facts = snapshot.facts.get("online")
+        if "cluster" in snapshot.facts:
+            raise InputError(f"{folder} was started with --engine ray; continue it so, or choose another --out")
         if facts is None:
             raise InputError(f"{folder} holds a model that `pbodl online` did not write; choose another --out")
         saved = StreamOptions(**facts["options"])
@@ -110,16 +132,23 @@ class StreamLearner:
         if facts.get("period", list(period)) != list(period):
             raise InputError(f"{folder} was started with another `training.every`; continue it with the one it was started with")
         saved = saved._replace(capacity=asked.capacity if "capacity" in given else saved.capacity)
-        learner = cls(config, folder, snapshot.model, saved, StreamPosition.of(facts["position"]))
+        learner = cls(config, folder, config.prepare(snapshot.model), saved, StreamPosition.of(facts["position"]))
         learner.tracker.load_state(snapshot.facts["tracker"], snapshot.parts["metrics"])
         learner.join.load_state(snapshot.parts["join"])
         learner.watchdog.load_state(facts["watchdog"], snapshot.parts["watchdog"])
-        learner.events, learner.bad, learner._bad_in_a_row, learner.dropped = facts["counts"]
-        learner.gaps, learner.source = facts.get("gaps", 0), facts.get("source")
+        if "fields" in snapshot.parts:
+            learner.fields.load_state(snapshot.parts["fields"])
+        learner.continue_from(facts)
+        learner.letters = UnsentLetters(**facts.get("letters", learner.letters._asdict()))
         if learner._take_back is not None:
             learner._take_back.load_state(snapshot.parts["stretch"])
-        learner.history = StreamHistory(**facts["history"])
         return learner
+
+    def continue_from(self, facts: dict[str, Any]) -> None:
+        """Continue from the `facts()` of a snapshot."""
+        self.events, self.bad, self._bad_in_a_row, self.dropped = facts["counts"]
+        self.gaps, self.source = facts.get("gaps", 0), facts.get("source")
+        self.history = StreamHistory(**facts["history"])
 
     def screened(self, events: Events, accept_leap: bool = False) -> Events:
         """The events, with those among the bad that are too far ahead of the stream.
@@ -193,7 +222,9 @@ class StreamLearner:
             batch = joined.batch.rows(start, stop)
             if self._take_back is not None:
                 self._take_back.note(batch)
+            self.honesty.before(batch)
             predicted = self.model.learn(batch)
+            self.fields.after(batch)
             self.tracker.add(batch, predicted, joined.stands_for[start:stop])
             abnormal = self.watchdog.after(batch, joined.roles[start:stop], predicted)
             if self._take_back is not None and self.watchdog.room == self.watchdog.stretch:
@@ -226,20 +257,23 @@ class StreamLearner:
         self.join.check_ledger()
         tracker, arrays = self.tracker.state()
         watchdog, watched = self.watchdog.state()
-        facts = {
-            "options": self.options._asdict(),
+        period = list(self.config.training.period(self.config.schema))
+        facts = self.facts() | {"options": self.options._asdict(), "watchdog": watchdog, "period": period}
+        facts["letters"] = self.letters._asdict()
+        parts = {"metrics": arrays, "join": self.join.state(), "watchdog": watched, "fields": self.fields.state()}
+        if self._take_back is not None:
+            parts["stretch"] = self._take_back.state()
+        return save(self.model, self.folder, {"online": facts, "tracker": tracker, "rows": self.events}, parts)
+
+    def facts(self) -> dict[str, Any]:
+        """Where the learner is in its stream, as plain data."""
+        return {
             "position": self.position.plain(),
-            "watchdog": watchdog,
             "counts": [self.events, self.bad, self._bad_in_a_row, self.dropped],
             "history": self.history._asdict(),
             "gaps": self.gaps,
             "source": self.source,
-            "period": list(self.config.training.period(self.config.schema)),
         }
-        parts = {"metrics": arrays, "join": self.join.state(), "watchdog": watched}
-        if self._take_back is not None:
-            parts["stretch"] = self._take_back.state()
-        return save(self.model, self.folder, {"online": facts, "tracker": tracker, "rows": self.events}, parts)
 
     def metrics(self) -> dict[str, Any]:
         """Counters and figures, as plain data."""

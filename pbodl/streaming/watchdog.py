@@ -12,7 +12,7 @@ A non-click that is taken back, because it was clicked after all, is subtracted 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,14 @@ ARRAYS = ("sums", "missing", "usual_missing", "last_missing")
 SUMS = ("rows", "clicks", "expected", "click_variance", "loss", "expected_loss", "loss_variance")
 
 
+class StretchEvidence(NamedTuple):
+    """What some rows of a stretch say; that of several workers adds up."""
+
+    sums: NDArray[np.float64]  # by SUMS
+    missing: NDArray[np.float64]  # rows without each field
+    rows: int
+
+
 class Watchdog:
     """Judges the rows that a model learns, a stretch at a time.
 
@@ -48,7 +56,7 @@ class Watchdog:
     def __init__(self, model: DeepProbit, stretch: int = STRETCH) -> None:
         fields = [field.name for field in model.schema.fields]
         self._names = fields
-        self._missing_keys = np.array([hash_value(name, None) for name in fields], np.uint64)
+        self._missing_keys = np.array([hash_value(field.key_name, None) for field in model.schema.fields], np.uint64)
         self.stretch, self._rate = stretch, model.negative_rate
         self._sums = np.zeros(len(SUMS))
         self._missing = np.zeros(len(fields))
@@ -68,8 +76,22 @@ class Watchdog:
 
     def after(self, batch: Batch, roles: NDArray[np.int8], predicted: NDArray[np.float64]) -> str | None:
         """Count learned rows with the CTR predicted for each; at the end of a stretch, returns what is abnormal."""
-        self._count(batch, roles, predicted)
-        self._learned += len(batch)
+        self.count(batch, roles, predicted)
+        return self._end()
+
+    def gather(self, others: "StretchEvidence") -> str | None:
+        """As `after`, for rows that others have counted; a stretch then ends with the first evidence that fills it."""
+        self._sums += others.sums
+        self._missing += others.missing
+        self._learned += others.rows
+        return self._end()
+
+    def evidence(self) -> "StretchEvidence":
+        """What was counted in this stretch so far, for the watchdog of a cluster (`gather`)."""
+        return StretchEvidence(self._sums.copy(), self._missing.copy(), self._learned)
+
+    def _end(self) -> str | None:
+        """Judge the stretch, if it is full."""
         if self._learned < self.stretch:
             return None
         reason = self._judge()
@@ -85,7 +107,8 @@ class Watchdog:
         self._missing[:] = 0.0
         return reason
 
-    def _count(self, batch: Batch, roles: NDArray[np.int8], predicted: NDArray[np.float64]) -> None:
+    def count(self, batch: Batch, roles: NDArray[np.int8], predicted: NDArray[np.float64]) -> None:
+        """Count learned rows, and judge nothing."""
         assert batch.clicks is not None
         sign = np.where(roles == TAKE_BACK, -1.0, 1.0)
         p, clicked = np.clip(predicted, 1e-15, 1.0 - 1e-15), batch.clicks > 0
@@ -98,6 +121,7 @@ class Watchdog:
         )  # fmt: skip
         missing = batch.keys == self._missing_keys[batch.fields]
         self._missing += np.bincount(batch.fields[missing], minlength=len(self._names))
+        self._learned += len(batch)
 
     @property
     def doubt(self) -> str | None:

@@ -12,6 +12,8 @@ from pbodl.data.synthetic import World
 from pbodl.models.deep_probit import FMMLP
 from pbodl.streaming.join.join_rules import NO, TAKE_BACK, YES
 from pbodl.streaming.watchdog import STRETCH, Watchdog
+from tests.streaming.traffic import SCHEMA as STREAM
+from tests.streaming.traffic import decoded, traffic
 
 STRETCHES = 60
 ROWS = STRETCHES * STRETCH
@@ -138,3 +140,23 @@ def test_it_goes_on_where_it_was_and_is_released(trained: tuple) -> None:
     assert second.after(inverted.rows(half, STRETCH), roles[half:], predicted[half:]) is not None
     second.release()
     assert second.held is None and second.alarms == 1
+
+
+def test_evidence_of_several_workers_is_that_of_one():
+    model = FMMLP(STREAM, dim=2, hidden=())
+    batch = decoded(traffic(STRETCH)).rows.rows(0, STRETCH)
+    roles = np.where(np.arange(STRETCH) % 5 == 0, YES, NO).astype(np.int8)
+    batch = batch._replace(clicks=(roles == YES).astype(np.float32))
+    predicted = np.full(STRETCH, 0.3)
+    one, gathered = Watchdog(model), Watchdog(model)
+    assert one.after(batch, roles, predicted) is None
+    for start in range(0, STRETCH, 500):
+        worker, own = Watchdog(model), slice(start, start + 500)
+        worker.count(batch.rows(start, start + 500), roles[own], predicted[own])
+        gathered.gather(worker.evidence())
+    facts, arrays = one.state()
+    comp, others = gathered.state()
+    assert comp["stretches"] == facts["stretches"] == 1
+    for name in ("usual_ctr", "usual_surprise"):
+        assert comp[name] == pytest.approx(facts[name])
+    np.testing.assert_allclose(others["last_missing"], arrays["last_missing"])

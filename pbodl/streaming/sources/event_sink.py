@@ -49,7 +49,7 @@ def open_sink(address: str, pack: int = 500) -> Sink:
 
         return RedisSink(address, pack)
     if scheme == "kafka":
-        from pbodl.streaming.sources.kafka_topic import KafkaSink
+        from pbodl.streaming.sources.kafka_sink import KafkaSink
 
         return KafkaSink(address, pack)
     if scheme or not address.endswith(".jsonl"):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+from pbodl.data.log.row_blocks import Layout
 from pbodl.errors import InputError, WorkError
 from pbodl.streaming.events import Contents
 from pbodl.system.addresses import without_secrets
@@ -110,8 +111,12 @@ class EventSource(Protocol):
     def close(self) -> None: ...
 
 
-def open_source(address: str, smoothly: bool = False) -> EventSource:
-    """The source at an address: redis://host:port/stream, kafka://host:port/topic, or a file or folder; `smoothly`: small packs."""
+def open_source(address: str, smoothly: bool = False, layout: Layout = Layout()) -> EventSource:  # noqa: B008
+    """The source at an address: redis://host:port/stream, kafka://host:port/topic, or a file or folder.
+
+    smoothly  small packs
+    layout    what the schema says of CSV files
+    """
     scheme = address.partition("://")[0] if "://" in address else ""
     if scheme in ("redis", "rediss"):
         from pbodl.streaming.sources.redis_stream import RedisStream
@@ -127,4 +132,4 @@ def open_source(address: str, smoothly: bool = False) -> EventSource:
         )
     from pbodl.streaming.sources.followed_files import PIECE, SMOOTH, FollowedFiles
 
-    return FollowedFiles(address, SMOOTH if smoothly else PIECE)
+    return FollowedFiles(address, SMOOTH if smoothly else PIECE, layout)

@@ -15,6 +15,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+from pbodl.data.log.row_blocks import Layout
 from pbodl.errors import InputError
 from pbodl.streaming.sources.event_source import Pack, StreamPosition
 from pbodl.streaming.sources.file_order import Found, by_inode, generations, in_folder
@@ -44,15 +45,16 @@ class FileMark(NamedTuple):
 class FollowedFiles:
     """A file or a folder.
 
-    piece  most bytes of text in a pack; a small number makes a replay at some speed smooth
+    piece   most bytes of text in a pack; a small number makes a replay at some speed smooth
+    layout  what the schema says of CSV files: delimiter, and columns where a file does not begin with their names
     """
 
     kind = "files"
     away: str | None = None
     reconnects = 0
 
-    def __init__(self, path: str, piece: int = PIECE) -> None:
-        self.name = path
+    def __init__(self, path: str, piece: int = PIECE, layout: Layout = Layout()) -> None:  # noqa: B008
+        self.name, self._layout = path, layout
         if not os.path.exists(path):
             raise InputError(f"there is no file or folder {path!r} to follow; check the spelling, or create it first")
         self._piece, self._is_folder = piece, os.path.isdir(path)
@@ -222,8 +224,8 @@ class FollowedFiles:
 
     def _opened(self, found: Found) -> TextTail | RowFile:
         if found.finished:
-            return RowFile(found, ROWS if self._piece == PIECE else 32)
-        return TextTail(found.source.path, found.source.name, found.source.format == "csv")
+            return RowFile(found, ROWS if self._piece == PIECE else 32, self._layout)
+        return TextTail(found.source.path, found.source.name, found.source.format == "csv", self._layout)
 
 
 def _is(found: Found, path: str) -> bool:

@@ -1,67 +1,54 @@
-"""A Kafka topic as a source and as a sink of events: kafka://host:port/topic?group=G.
+"""A Kafka topic as a source of events: kafka://host:port/topic?group=G.
 
 The run's snapshot keeps the offsets, with what was learned up to them; the offsets that the broker keeps are for monitoring and for
 the group. Without a group, this reader takes all partitions, at the offsets of its snapshot. In a group, partitions come and go as
 members do, and a new owner continues at the offset that was committed after a snapshot. A member that loses partitions therefore
-returns to its snapshot (`Lost`): the next owner will learn what it had learned since.
+returns to its snapshot (`Lost`): the next owner will learn what it had learned since. That is so with the eager protocol, where all
+members give all partitions back at every change, with the cooperative one, and with the group protocol of Kafka 4.
+
+A mark of a position is an offset and the id of the topic: a topic that was deleted and made anew has the offsets of another life.
+
+`?partition=3` reads one partition alone.
 
 All other options after the `?` go to the client library as they are: `&security.protocol=SASL_SSL&...`. Secrets come from
 elsewhere: the password (`sasl.password`) from PBODL_KAFKA_PASSWORD or from `password_file=...`, any option from `options_file=...`,
 a file with lines of the form name=value.
 """
 
+import functools
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any
 
 from pbodl.errors import InputError
-from pbodl.streaming.sources.event_sink import packed
-from pbodl.streaming.sources.event_source import Away, Lost, Pack, StreamPosition
-from pbodl.system.addresses import is_secret, refuse_secrets, secret_from, without_secrets
-from pbodl.system.extras import install_line
-
-try:
-    import confluent_kafka
-    from confluent_kafka import KafkaError, KafkaException, TopicPartition
-except ImportError as error:
-    raise InputError(f"reading Kafka topics needs its client; run: {install_line('kafka')}") from error
+from pbodl.streaming.sources.event_source import Away, Lost, Mark, Pack, StreamPosition
+from pbodl.streaming.sources.kafka_client import (
+    ANSWER,
+    INSTEAD,
+    QUIET,
+    AdminClient,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+    address_of,
+    new_client,
+)
 
 MESSAGES = 2000  # in a pack, at most
-ANSWER = 2.0  # seconds to wait for a broker's answer
 QUICKLY = 0.5  # seconds, where learning waits meanwhile
-SENT = 60.0  # seconds that the brokers have to take events
 PAUSE = 0.25  # seconds before trying again to reach the brokers
-VARIABLE = "PBODL_KAFKA_PASSWORD"
-INSTEAD = f"set {VARIABLE}, or name a file: kafka://host:9092/topic?password_file=FILE, or ?options_file=FILE for any option"
 REFUSED = (
     KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM, KafkaError._SSL,
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )  # fmt: skip
 AWAY = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
-QUIET = {"log_level": 2}
-FETCHING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100"}
-
-
-class KafkaAddress(NamedTuple):
-    """What an address names."""
-
-    name: str  # as people write it
-    servers: str
-    topic: str
-    group: str | None
-    options: dict[str, str]  # of the client library
-
-    def plainly(self, error: Any) -> str:
-        """The text of an error, without the secrets among the options."""
-        text = error.args[0].str() if isinstance(error, KafkaException) else error.str()
-        for name, value in self.options.items():
-            text = text.replace(value, "***") if is_secret(name) and value else text
-        return without_secrets(text)
+FETCHING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100", "enable.partition.eof": True}
+ASKED = 2  # times for the id of a topic, without an answer
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # what brokers say that give topics no ids
 
 
 class KafkaTopic:
@@ -71,14 +58,19 @@ class KafkaTopic:
         self.name = address
         self._address = parts = address_of(address)
         self.topic, self.group = parts.topic, parts.group
-        own = {"bootstrap.servers": parts.servers, "group.id": self.group or "pbodl", **FETCHING, "error_cb": self._hear}
-        self._consumer = _client(confluent_kafka.Consumer, parts, QUIET | own | parts.options | {"enable.auto.commit": False})
+        self._servers = {"bootstrap.servers": parts.servers}
+        own = self._servers | {"group.id": self.group or "pbodl", **FETCHING, "error_cb": self._hear}
+        strategy = parts.options.get("partition.assignment.strategy", "")
+        self._incremental = "cooperative" in strategy or parts.options.get("group.protocol") == "consumer"
+        self._consumer = new_client(Consumer, parts, QUIET | own | parts.options | {"enable.auto.commit": False})
         self.kind = f"the Kafka topic {self.topic!r}"
         self.away: str | None = None
         self.reconnects = 0
         self._refused: str | None = None  # why the brokers refuse this client for good
         self._at: StreamPosition | None = None  # where the client is, if it is anywhere
         self._owned: set[int] = set()
+        self._id: tuple[str, ...] = ()  # of the topic, once it is known
+        self._may_have_id = ASKED
         self._lock = threading.Lock()  # held while a snapshot is written: partitions go before or after, not in between
         self._last_saved = self._committed = StreamPosition()
         self._lost = self._subscribed = False
@@ -87,7 +79,33 @@ class KafkaTopic:
         if self.group is not None:
             return StreamPosition()
         place = 0 if at == "start" else 1
-        return StreamPosition({str(part): (self._limits(part)[place],) for part in self._partitions()})
+        ends = {part: self._limits(part)[place] for part in self._partitions()}
+        self._learn_id()
+        return StreamPosition({str(part): (offset, *self._id) for part, offset in ends.items()})
+
+    def _learn_id(self) -> None:
+        """Ask for the topic's id; without an answer, keep what was known. Old brokers have none, and are not asked for ever."""
+        if not self._may_have_id:
+            return
+        self._may_have_id -= 1
+        admin = new_client(AdminClient, self._address, QUIET | self._address.options | self._servers)
+        with suppress(KafkaException):
+            about = admin.describe_topics(TopicCollection([self.topic]), request_timeout=QUICKLY)[self.topic].result()
+            self._id = (str(about.topic_id),) if str(about.topic_id) != NO_ID else ()
+            self._may_have_id = ASKED if self._id else 0
+
+    def _gaps(self, after: StreamPosition) -> Pack | None:
+        """An empty pack that tells what is lost at a position, and continues behind it; None if it can be read from there."""
+        lost = []
+        for part, mark in after.marks.items():
+            if self._id and mark[1:] not in ((), self._id):
+                lost.append(f"the topic was deleted and made anew since partition {part} was read up to offset {mark[0]}")
+            elif self.group is None and (gap := self._gap(int(part), int(mark[0]))) is not None:
+                lost.append(gap)
+            else:
+                continue
+            after = after.after(part, (self._limits(int(part))[0], *self._id))
+        return Pack([], after, "; ".join(lost)) if lost else None
 
     def _gap(self, part: int, offset: int) -> str | None:
         """What is lost at an offset of a partition; None if it can be read from there."""
@@ -101,9 +119,10 @@ class KafkaTopic:
     def read(self, after: StreamPosition, wait: float) -> Pack:
         if self._at != after:
             try:
-                for part, (mark, *_) in after.marks.items() if self.group is None else ():
-                    if (gap := self._gap(int(part), int(mark))) is not None:
-                        return Pack([], after.after(part, (self._limits(int(part))[0],)), gap)
+                self._partitions()
+                self._learn_id()
+                if (gaps := self._gaps(after)) is not None:
+                    return gaps
                 self._stand_at(after)
             except Away:
                 self._at = None
@@ -127,11 +146,15 @@ class KafkaTopic:
         for message in found:
             if (fault := message.error()) is not None and fault.code() == KafkaError._AUTO_OFFSET_RESET:
                 return self._beyond(int(message.partition() or 0), contents, position)
+            if fault is not None and fault.code() == KafkaError._PARTITION_EOF:
+                # Behind the last event there may be the marks of transactions, or what compaction has removed.
+                position = position.after(str(message.partition()), self._mark(int(message.offset() or 0)))
+                continue
             if fault is not None:
                 self._judge(fault)
                 continue
             contents.append(bytes(message.value() or b""))
-            position = position.after(str(message.partition()), (int(message.offset() or 0) + 1,))
+            position = position.after(str(message.partition()), self._mark(int(message.offset() or 0) + 1))
         if contents:
             self.away = None
         elif self.away is not None:
@@ -139,11 +162,14 @@ class KafkaTopic:
         self._at = position
         return Pack(contents, position)
 
+    def _mark(self, offset: int) -> Mark:
+        return (offset, *self._id)
+
     def _beyond(self, part: int, contents: list[bytes], position: StreamPosition) -> Pack:
         """Continue at the first offset of a partition, after the client was told that its offset is gone."""
         low = self._limits(part)[0]
         self._consumer.seek(TopicPartition(self.topic, part, low))
-        self._at = position.after(str(part), (low,))
+        self._at = position.after(str(part), self._mark(low))
         return Pack(contents, self._at, f"partition {part} begins at offset {low}; keep events longer (retention.ms)")
 
     def _stand_at(self, position: StreamPosition) -> None:
@@ -155,17 +181,26 @@ class KafkaTopic:
         elif not self._subscribed:
             self._subscribed, self._last_saved, self._committed = True, position, position
             self._consumer.subscribe([self.topic], on_assign=self._gained, on_revoke=self._gone, on_lost=self._gone)
+        elif self._owned:
+            # Back to the snapshot: partitions that were not given away have been read further than that.
+            for part in self._from_snapshot([TopicPartition(self.topic, part) for part in sorted(self._owned)]):
+                self._ask(functools.partial(self._consumer.seek, part))
 
     def _gained(self, consumer: Any, partitions: list[Any]) -> None:
-        """Continue at the offsets of our snapshot, or at the committed ones if another member was further."""
-        committed = consumer.committed(partitions, timeout=ANSWER)
+        """Take partitions over."""
+        starts = self._from_snapshot(partitions)
+        self._owned |= {part.partition for part in partitions}
+        (consumer.incremental_assign if self._incremental else consumer.assign)(starts)
+
+    def _from_snapshot(self, partitions: list[Any]) -> list[Any]:
+        """The partitions, at the offsets of our snapshot, or at the committed ones if another member was further."""
+        committed = self._ask(lambda: self._consumer.committed(partitions, timeout=ANSWER))
         for part, theirs in zip(partitions, committed, strict=True):
             ours = int(self._last_saved.marks.get(str(part.partition), (0,))[0])
             known = max(ours, theirs.offset)
             # A member that knows nothing begins at the first offset; one whose offset is gone is told so by `_AUTO_OFFSET_RESET`.
             part.offset = known if known > 0 else self._limits(part.partition)[0]
-            self._owned.add(part.partition)
-        consumer.assign(partitions)
+        return partitions
 
     def _gone(self, consumer: Any, partitions: list[Any]) -> None:
         """What was learned from these since the snapshot is void; the next owner starts at the offsets of the snapshot."""
@@ -248,11 +283,17 @@ class KafkaTopic:
         if self._refused is not None:
             raise InputError(f"{self.name} refuses this client ({self._refused}); check its options and its password: {INSTEAD}")
 
+    def partitions(self) -> list[int]:
+        """The partitions to read; `Away` if no broker answers."""
+        return self._partitions(5 * ANSWER)
+
     def _partitions(self, patience: float = ANSWER) -> list[int]:
         about = self._ask(lambda: self._consumer.list_topics(self.topic, timeout=patience)).topics[self.topic]
         if about.error is not None or not about.partitions:
             raise InputError(f"{self.name}: there is no such topic; create it first")
-        return sorted(about.partitions)
+        if (only := self._address.partition) is not None and only not in about.partitions:
+            raise InputError(f"{self.name}: the topic has no partition {only}; it has {len(about.partitions)}")
+        return sorted(about.partitions) if only is None else [only]
 
     def _limits(self, part: int, patience: float = ANSWER) -> tuple[int, int]:
         return self._ask(lambda: self._consumer.get_watermark_offsets(TopicPartition(self.topic, part), timeout=patience))
@@ -264,84 +305,24 @@ class KafkaTopic:
 
     def _judge(self, error: Any) -> None:
         """Ignore errors that pass, such as a broker that is away; raise the others."""
-        if error.code() == KafkaError._PARTITION_EOF or error.retriable() or error.code() in AWAY:
+        if error.retriable() or error.code() in AWAY:
             return
         if error.fatal() or error.code() in (*REFUSED, KafkaError.UNKNOWN_TOPIC_OR_PART):
             raise InputError(f"{self.name} cannot be read: {self._address.plainly(error)}")
         time.sleep(0.1)
 
 
-class KafkaSink:
-    """Sends events to a topic, `pack` of them to a message; events of one id go to one partition."""
-
-    def __init__(self, address: str, pack: int = 500) -> None:
-        parts = address_of(address)
-        self.name, self.topic = parts.name, parts.topic
-        self._pack = pack
-        own = {"bootstrap.servers": parts.servers, "enable.idempotence": True}
-        self._producer = _client(confluent_kafka.Producer, parts, QUIET | own | parts.options)
-        try:
-            self._partitions = len(self._producer.list_topics(self.topic, timeout=5 * ANSWER).topics[self.topic].partitions) or 1
-        except KafkaException as error:
-            raise Away(f"{self.name} does not answer: {parts.plainly(error)}") from error
-
-    def send(self, events: Sequence[Any]) -> None:
-        """Send events, encoded as msgpack; returns when the broker has them all."""
-        dealt: dict[int, list[Any]] = {}
-        for event in events:
-            dealt.setdefault(zlib.crc32(str(event.get("id")).encode()) % self._partitions, []).append(event)
-        for part, own in dealt.items():
-            for message in packed(own, self._pack):
-                self._producer.produce(self.topic, message, partition=part)
-        if self._producer.flush(SENT):
-            raise Away(f"the brokers of {self.name} did not accept all messages within {SENT:g} seconds")
-
-    def close(self) -> None:
-        self._producer.flush(ANSWER)
-
-
-def address_of(address: str) -> KafkaAddress:
-    """The parts of an address, with the secrets from where they are kept."""
-    refuse_secrets(address, INSTEAD)
-    shown = without_secrets(address)
+def topic_partitions(address: str) -> list[tuple[int, str]]:
+    """The partitions of a topic, each with the address of that one alone."""
+    parts = address_of(address)
+    if parts.group is not None or parts.partition is not None:
+        raise InputError(
+            f"{parts.name}: --engine ray divides the partitions among its workers by itself; leave `group` and `partition` out"
+        )
+    source = KafkaTopic(address)
     try:
-        parts = urlsplit(address)
-    except ValueError as error:
-        raise InputError(f"{shown!r} is not an address ({error}); write kafka://host:9092/topic") from None
-    topic = parts.path.strip("/")
-    if not topic or not parts.netloc:
-        raise InputError(f"{shown!r} does not name a topic; write kafka://host:9092/topic")
-    for server in parts.netloc.split(","):
-        port = server.rpartition(":")[2] if ":" in server else "9092"
-        if not (port.isdecimal() and 0 < int(port) < 1 << 16):
-            raise InputError(f"{shown!r}: the port of {server!r} must be a number from 1 to 65535")
-    options = dict(parse_qsl(parts.query))
-    file, password_file, group = (options.pop(name, None) for name in ("options_file", "password_file", "group"))
-    options = (_options_of(file) if file is not None else {}) | options
-    if (password := secret_from(password_file, VARIABLE)) is not None:
-        options["sasl.password"] = password
-    return KafkaAddress(shown, parts.netloc, topic, group, options)
-
-
-def _options_of(file: str) -> dict[str, str]:
-    """The options in a file: lines of the form name=value, and comments with #."""
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the options file {file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    options = {}
-    for number, line in enumerate(lines, 1):
-        name, equals, value = line.partition("=")
-        if line.strip() and not line.lstrip().startswith("#"):
-            if not equals:
-                raise InputError(f"{file}, line {number}: an option has the form name=value")
-            options[name.strip()] = value.strip()
-    return options
-
-
-def _client(kind: Any, address: KafkaAddress, options: dict[str, Any]) -> Any:
-    try:
-        return kind(options)
-    except (KafkaException, ValueError, TypeError) as error:
-        told = address.plainly(error) if isinstance(error, KafkaException) else str(error)
-        raise InputError(f"{address.name}: the client library refuses an option: {told}") from error
+        numbers = source.partitions()
+    finally:
+        source.close()
+    joint = "&" if "?" in address else "?"
+    return [(number, f"{address}{joint}partition={number}") for number in numbers]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pbodl.data.log.lines import LineBlock, Lines
 from pbodl.data.log.log_reader import open_file
-from pbodl.data.log.row_blocks import RowBlock, shrunk
+from pbodl.data.log.row_blocks import Layout, RowBlock, shrunk
 from pbodl.errors import InputError
 from pbodl.streaming.sources.file_order import Found
 from pbodl.streaming.sources.text_tail import NO_PROOF, Text, no_rows
@@ -18,9 +18,9 @@ class RowFile:
     block  rows to read at a time
     """
 
-    def __init__(self, found: Found, block: int) -> None:
+    def __init__(self, found: Found, block: int, layout: Layout = Layout()) -> None:  # noqa: B008
         self.inode, self.changed_at, self.size = found.inode, found.changed_at, found.source.size
-        self._source, self._block = found.source, block
+        self._source, self._block, self._layout = found.source, block, layout
         self._at = -1  # the row that `_ahead` begins with
         self._blocks: Iterator[tuple[LineBlock | RowBlock, int]] | None = None
         self._ahead: tuple[LineBlock | RowBlock, int] | InputError | None = None
@@ -72,7 +72,7 @@ class RowFile:
             finally:
                 lines.close()
             return
-        file = open_file(self._source)
+        file = open_file(self._source, self._layout)
         try:
             names = [name for name in file.columns if file.columns.count(name) == 1]
             for rows in file.blocks(names, self._block, start):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pbodl.data.log.csv_reader import CsvHead, Parser
 from pbodl.data.log.lines import BOM, LineBlock
-from pbodl.data.log.row_blocks import RowBlock
+from pbodl.data.log.row_blocks import Layout, RowBlock
 from pbodl.streaming.event_texts import SHOWN
 
 PROOF = 1024  # bytes before the offset that are hashed
@@ -38,8 +38,8 @@ NO_PROOF = digest(b"")  # at the start of a file
 class TextTail:
     """An open file. It stays readable when the file is renamed or removed."""
 
-    def __init__(self, path: str, name: str, is_csv: bool) -> None:
-        self._name, self._is_csv = name, is_csv
+    def __init__(self, path: str, name: str, is_csv: bool, layout: Layout = Layout()) -> None:  # noqa: B008
+        self._name, self._is_csv, self._layout = name, is_csv, layout
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.inode = os.fstat(self._fd).st_ino
         self._header = b""
@@ -106,13 +106,13 @@ class TextTail:
         return Text(content, stop, self.proof(stop))
 
     def _read_header(self) -> bool:
-        """Whether the file has its line of column names."""
+        """Whether the file has its line of column names; or, where the layout names them, any line."""
         if self._parser is None:
             head = os.pread(self._fd, 1 << 16, 0)
             head = head if b"\n" in head else os.pread(self._fd, LONGEST, 0)
-            self._header = head[: head.find(b"\n") + 1]
-            if self._header:
-                first = CsvHead(self._name, _lines(self._header))
+            if line := head[: head.find(b"\n") + 1]:
+                first = CsvHead(self._name, _lines(line), self._layout)
+                self._header = b"" if first.headerless else line
                 columns = [column for column in first.columns if first.columns.count(column) == 1]
                 self._parser = Parser(self._name, first.columns, columns, first.delimiter, spans=False)
         return self._parser is not None

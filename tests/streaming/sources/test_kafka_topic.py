@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from pbodl.errors import InputError
+from pbodl.streaming.cluster.partition_list import partitions_of
 from pbodl.streaming.sources.event_source import Away, Lost, Pack, StreamPosition
-from pbodl.streaming.sources.kafka_topic import KafkaSink, KafkaTopic, address_of
+from pbodl.streaming.sources.kafka_client import address_of
+from pbodl.streaming.sources.kafka_sink import KafkaSink
+from pbodl.streaming.sources.kafka_topic import KafkaTopic
 from tests.streaming.traffic import click, impression
 
 FAST = "session.timeout.ms=6000&heartbeat.interval.ms=100&topic.metadata.refresh.interval.ms=500"
@@ -70,6 +73,38 @@ def test_every_event_once_from_our_own_offsets(servers: str, pack: int) -> None:
     assert sorted(read_all(again, StreamPosition.of(middle.plain()), 30)[0]) == names(30, 60)
     assert sorted(read_all(again, again.start("start"), 60)[0]) == names(0, 60)
     again.close()
+
+
+def test_partitions_are_read_one_by_one(servers: str) -> None:
+    address = f"kafka://{servers}/apart"
+    send(address, 60)
+    parts = partitions_of(address)
+    assert [part.name for part in parts] == ["0", "1", "2", "3"]
+    found = []
+    for part in parts:
+        topic = KafkaTopic(part.address)
+        start = topic.start("start")
+        assert set(start.marks) == {part.name}
+        own, end = [], start
+        while not topic.ended(end):
+            pack = topic.read(end, 0.1)
+            own, end = own + ids(pack), pack.position
+        assert set(end.marks) == {part.name}
+        topic.close()
+        found.append(own)
+    assert sorted(name for own in found for name in own) == names(0, 60) and all(found)
+
+
+@pytest.mark.parametrize(
+    "more, said",
+    [("?partition=x", "must be a number"), ("?partition=1&group=g", "leave `group` out"), ("?partition=9", "no partition 9")],
+)
+def test_partitions_that_cannot_be_read_are_refused(servers: str, more: str, said: str) -> None:
+    send(f"kafka://{servers}/apart", 1)
+    with pytest.raises(InputError, match=said):
+        KafkaTopic(f"kafka://{servers}/apart{more}").start("start")
+    with pytest.raises(InputError, match=r"divides the partitions among its workers by itself|must be a number|leave `group` out"):
+        partitions_of(f"kafka://{servers}/apart{more}")
 
 
 def test_an_impression_and_its_click_meet_in_one_partition(servers: str) -> None:
@@ -154,7 +189,8 @@ def test_addresses_without_a_topic_are_refused(address: str) -> None:
 
 
 def test_brokers_that_are_not_there_are_away(monkeypatch) -> None:
-    monkeypatch.setattr("pbodl.streaming.sources.kafka_topic.ANSWER", 0.2)
+    for user in ("kafka_topic", "kafka_sink"):
+        monkeypatch.setattr(f"pbodl.streaming.sources.{user}.ANSWER", 0.2)
     topic = KafkaTopic("kafka://127.0.0.1:1/t")
     for call in (lambda: topic.start("start"), lambda: topic.start("end")):
         with pytest.raises(Away, match="does not answer"):

@@ -1,0 +1,1 @@
+"""Upkeep of run folders: migrations of the schema, and the doctor."""

@@ -1,0 +1,66 @@
+"""A stream whose posterior is known in closed form, so that an event that was lost, or counted twice, shows in the weights.
+
+Every impression has one feature, its own. The model is linear and has no bias: its one weight is a Gaussian N(0, v), and the single
+update by a probit likelihood is textbook (Graepel et al., 2010). Messages of different impressions concern different weights, so
+their product is exact, however they are merged and whoever sent them.
+"""
+
+import math
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import pbodl
+from pbodl.data.hashing import hash_value
+from pbodl.data.schema import Field, Schema
+from pbodl.training.config import Config, check_config
+
+SCHEMA = Schema(label="click", time="time", fields=[Field("visit", group="visit")])
+PRIOR = 0.25
+
+
+def exact_config(**training: Any) -> Config:
+    model = {"kind": "sparse-mlp", "dim": 1, "hidden": [], "linear": False, "initial_spread": 0.0, "adapt_prior": False}
+    model |= {"prior": {"embedding": PRIOR, "dense": 1e-8, "bias": 1e-8}}  # the bias of the output stays where it is, at 0
+    return check_config({"schema": msgspec.to_builtins(SCHEMA), "model": model, "training": training})
+
+
+def visits(first: int, count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Impressions number `first` and on, a second apart, in the order of time, every third or so with a click within minutes."""
+    draws = np.random.default_rng((seed, first))
+    events: list[dict[str, Any]] = []
+    for number in range(first, first + count):
+        events.append({"event": "impression", "id": f"i{number}", "time": float(number), "visit": f"v{number}"})
+        if draws.random() < 0.3:
+            events.append({"event": "click", "id": f"i{number}", "time": number + float(draws.uniform(0, 200))})
+    return sorted(events, key=lambda event: event["time"])
+
+
+def posterior(clicked: bool) -> tuple[float, float]:
+    """Mean and variance of a weight after its one impression."""
+    normal, sign = NormalDist(), 1.0 if clicked else -1.0
+    total = 1.0 + PRIOR
+    v = normal.pdf(0.0) / normal.cdf(0.0)
+    return sign * PRIOR / math.sqrt(total) * v, PRIOR * (1.0 - PRIOR / total * v * v)
+
+
+def check_posterior(run: Path, events: list[dict[str, Any]]) -> None:
+    """Every impression, and nothing else, is in the weights of a run, once."""
+    model = pbodl.load(run)
+    clicked = {event["id"][1:] for event in events if event["event"] == "click"}
+    shown = [event["id"][1:] for event in events if event["event"] == "impression"]
+    keys = np.array([hash_value("visit", f"v{number}") for number in shown], np.uint64)
+    at = model.table.find(keys)
+    lost = [number for number, row in zip(shown, at, strict=True) if row < 0]
+    assert not lost, f"{len(lost)} impressions were lost, among them {lost[:5]}"
+    assert model.table.size == len(shown)
+    ref = np.array([posterior(number in clicked) for number in shown])
+    comp = np.column_stack([model.table.column("mean")[at, 0], model.table.column("variance")[at, 0]])
+    wrong = ~np.isclose(comp, ref, rtol=2e-4).all(axis=1)
+    assert not wrong.any(), f"{wrong.sum()} weights are wrong, such as {comp[wrong][:3]}, which should be {ref[wrong][:3]}"
+    added = (1.0 / comp[:, 1] - 1.0 / PRIOR).sum()
+    np.testing.assert_allclose(added, (1.0 / ref[:, 1] - 1.0 / PRIOR).sum(), rtol=1e-5)
+    assert (model.table.count[at] == 1).all()
