@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from pbodl._jit import compiled_before
 from pbodl.errors import InputError
 from pbodl.experiments.live_training import train_live
 from pbodl.experiments.visitors import Visitors
@@ -60,7 +61,9 @@ def up(settings: UpSettings, tell: Callable[[str], None] = print) -> int:
     folder = Path(settings.out)
     port = _free(settings.port)
     with writing(folder, "pbodl up") as lock, stop_signals() as stop:
-        tell(f"{'continuing in' if snapshots(folder) else 'starting in'} {folder}: http://{HOST}:{port} opens in a few seconds ...")
+        begun = "continuing" if snapshots(folder) else "starting"
+        wait = "in a few seconds" if compiled_before() else "when the kernels are compiled, once on this machine, in about a minute"
+        tell(f"{begun} in {folder}: http://{HOST}:{port} opens {wait} ...")
         with _children(settings, port, lock) as children:
             return _watch(children, Visitors(f"http://{HOST}:{port}"), stop, tell)
 

@@ -24,7 +24,7 @@ from pbodl.models.pair_fm import PairFM
 from pbodl.models.snapshot import Snapshot, load_snapshot, naming_snapshot, save, snapshots
 from pbodl.publishing.curves import Curves
 from pbodl.publishing.publisher import Publisher
-from pbodl.serving.follower import PUBLISHED
+from pbodl.serving.models.follower import PUBLISHED
 from pbodl.streaming.live_figures import LiveFigures
 from pbodl.system.folder_lock import writing
 from pbodl.system.setbacks import Setbacks

@@ -18,7 +18,7 @@ from pbodl.experiments.live import UpSettings, up
 from pbodl.experiments.live_training import CHUNK, SERVED, LiveTraining, train_live
 from pbodl.models.snapshot import load_snapshot
 from pbodl.publishing.curves import read, sealed_line
-from pbodl.serving.follower import PUBLISHED, Follower
+from pbodl.serving.models.follower import PUBLISHED, Follower
 from tests.publishing.published import assert_same_bits
 from tests.serving.services import state_of
 

@@ -7,11 +7,10 @@ every hour, and only non-clicks in the last.)
 A model is updated at the multiples of its interval, with all feedback up to then. Nothing changes between two such moments, so all
 requests between them are scored together.
 
-Bayesian arms score and explore as the server does, request by request (`serving.scoring`): Thompson sampling has a draw of all
+Bayesian arms score and explore as the server does, by its own kernels (`serving.scoring`): Thompson sampling has a draw of all
 weights for each request. Other models only predict. The reference agent has its own file.
 """
 
-import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -28,9 +27,9 @@ from pbodl.experiments.ab.ad_world import AdWorld, Candidates, Requests
 from pbodl.experiments.ab.lineup import PASSES, REFERENCE, Arm
 from pbodl.experiments.ab.reference_agent import KNOWN, Beliefs, known_of, learn_known, rank_known
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.serving.scoring.exploration import Exploration, explore
+from pbodl.serving.models.follower import Version
+from pbodl.serving.scoring.exploration import explore_requests
 from pbodl.serving.scoring.predictor import Predictor
-from pbodl.serving.scoring.request_encoding import Encoded
 
 DELAY, WINDOW = 120.0, 600.0  # seconds: mean delay of a click, and the time to wait for one
 CHUNK = 2048  # requests whose candidates are held at a time
@@ -205,7 +204,7 @@ class ArmAtWork:
             predicted = self.model.predict(batch_of(rows)).ctr
             return predicted, predicted
         if self._predictor is None:
-            self._predictor = Predictor.of(self.model)
+            self._predictor = Predictor(Version.lent(self.model))  # `_learn` drops it
         return served(self._predictor, rows, candidates.indptr, self.arm, self._draws)
 
     def _answer(self, requests: Requests, keys: Keys, candidates: Candidates) -> ShownAds:
@@ -232,14 +231,8 @@ def served(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The CTRs that the server answers for each request by the arm's policy, and the predicted ones."""
     own_fields, shared_fields = predictor.encoder.own_fields, predictor.encoder.shared_fields
-    own, shared, ones = rows[:, own_fields], rows[indptr[:-1]][:, shared_fields], np.ones((1, len(shared_fields)), np.float32)
+    own, shared = np.ascontiguousarray(rows[:, own_fields]), np.ascontiguousarray(rows[indptr[:-1]][:, shared_fields])
     rule = "none" if arm.policy == "greedy" else arm.policy
-    seeds = draws.integers(0, 2**53, len(indptr) - 1).tolist()
-    ctr, predicted = np.empty(len(rows)), np.empty(len(rows))
-    bounds = indptr.tolist()
-    for i, (first, last) in enumerate(itertools.pairwise(bounds)):
-        common = Encoded(shared[i : i + 1], ones, shared_fields, None)
-        asked = Exploration(rule, seed=seeds[i], spread=arm.spread)
-        scores, explored = explore(predictor, common, predictor.encoder.from_keys(own[first:last]), asked)
-        ctr[first:last], predicted[first:last] = explored, scores.ctr
-    return ctr, predicted
+    seeds = draws.integers(0, 2**53, len(indptr) - 1).astype(np.uint64)
+    scores, ctr = explore_requests(predictor, shared, own, indptr, rule, seeds, arm.spread)
+    return ctr, scores.ctr

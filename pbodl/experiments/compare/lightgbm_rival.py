@@ -101,7 +101,7 @@ def _columns(batch: Batch, fields: Sequence[Field]) -> Columns:
     for index, field in enumerate(fields):
         mine = np.flatnonzero(batch.fields == index)[::-1]  # the first value wins
         if field.is_scaled:
-            mine = mine[batch.keys[mine] == hash_value(field.name, SCALE_TEXT)]  # the others are missing
+            mine = mine[batch.keys[mine] == hash_value(field.key_name, SCALE_TEXT)]  # the others are missing
         column = np.full(len(batch), np.nan) if field.is_scaled else np.zeros(len(batch), np.uint64)
         column[row[mine]] = (batch.values if field.is_scaled else batch.keys)[mine]
         columns.append(column)

@@ -1,12 +1,7 @@
 """Figures about an uncertainty: how far latent Gaussians N(m, v) agree with what happened.
 
 Coverage needs the true click probabilities: the share of true latents Φ⁻¹(p) within the central 50, 80 and 95 % of N(m, v).
-
-The martingale check needs no truth. A posterior mean is a martingale: whatever is learned later, it changes by nothing on average,
-and the square of its change is what its variance falls by,
-    E[(m₁ - m₀)²] = E[v₀ - v₁]
-A ratio above 1 says that predictions move more than the model expected: it is too sure, or its level drifts. For models of products
-the ratio overstates: a vector that grows makes the variance rise again, which the linearised variance did not foresee.
+The martingale check (`training.martingale`) needs no truth.
 """
 
 from statistics import NormalDist
@@ -40,12 +35,6 @@ def coverage(mean: Floats, deviation: Floats, truth: Floats) -> dict[str, Any]:
         "error": float(np.sqrt(np.mean(error**2))),
         "rank_correlation": _correlation(_ranks(deviation), _ranks(error)),
     }
-
-
-def martingale(mean: Floats, variance: Floats, later_mean: Floats, later_variance: Floats) -> dict[str, float | None]:
-    """Change and fall between two moments; the change that all rows share, the level, is left out."""
-    change, fall = float(np.var(later_mean - mean)), float(np.mean(variance - later_variance))
-    return {"change": change, "fall": fall, "ratio": change / fall if fall > 0.0 else None}
 
 
 def reliability(ctr: Floats, clicks: NDArray[np.float32]) -> list[tuple[float, float, float]]:

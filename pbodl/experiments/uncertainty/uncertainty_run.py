@@ -17,11 +17,12 @@ from pbodl.data.log.log_reader import Chunk, LogReader, open_log
 from pbodl.data.schema import Schema, nearest
 from pbodl.errors import InputError
 from pbodl.experiments.outcomes import write_json
-from pbodl.experiments.uncertainty.honesty import FREQUENCIES, Occurrences, coverage, latent, martingale, reliability
+from pbodl.experiments.uncertainty.honesty import FREQUENCIES, Occurrences, coverage, latent, reliability
 from pbodl.experiments.uncertainty.uncertainty_report import write_uncertainty
 from pbodl.models.contract import Model, Prediction
 from pbodl.models.recalibration import recalibrated_latent
 from pbodl.training.config import Config
+from pbodl.training.martingale import martingale
 from pbodl.training.stream_metrics import judged
 
 CHUNK = 8192  # rows

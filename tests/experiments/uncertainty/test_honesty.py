@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm, rankdata
 
-from pbodl.experiments.uncertainty.honesty import Occurrences, coverage, latent, martingale, reliability
+from pbodl.experiments.uncertainty.honesty import Occurrences, coverage, latent, reliability
+from pbodl.training.martingale import martingale
 
 RNG = np.random.default_rng(5)
 MEAN, DEVIATION = RNG.normal(-1.0, 0.5, 40_000), RNG.uniform(0.1, 1.0, 40_000)
