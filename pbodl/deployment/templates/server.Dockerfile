@@ -1,0 +1,14 @@
+# The server: answers score requests from the model folder that the learner writes. Build it in this folder, or with compose.
+FROM python:@{python}-slim
+RUN useradd --uid 10001 --create-home pbodl && install -d -o pbodl /var/cache/pbodl /runs
+COPY packages /packages
+RUN pip install --no-cache-dir -r /packages/server.txt /packages/@{wheel}
+USER 10001
+ENV PBODL_CACHE=/var/cache/pbodl PYTHONUNBUFFERED=1@{cpu}
+# Compiles the kernels into the image, so that the first request need not wait.
+RUN pbodl warmup @{kind}
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/readyz', timeout=4)"]
+# 0.0.0.0 is the inside of the container: who reaches it is decided by the ports of compose.yaml, or by the network policies.
+CMD ["pbodl", "serve", "/runs/live", "--host", "0.0.0.0", "--port", "8080"]
