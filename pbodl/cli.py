@@ -16,11 +16,13 @@ from rich.markup import escape
 from pbodl.commands import (
     compare_command,
     data_commands,
+    deploy_command,
     experiment_commands,
     model_commands,
     online_command,
     serving_commands,
     training_commands,
+    upkeep_commands,
     warmup_command,
 )
 from pbodl.system.failures import report
@@ -40,11 +42,14 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "evaluate": (model_commands.evaluate, "evaluate runs/first tomorrow.csv --by site_id"),
     "predict": (model_commands.predict, "predict runs/first tomorrow.csv --out ctr.parquet"),
     "inspect": (model_commands.inspect, "inspect runs/first --feature site_id=85f751fd"),
+    "doctor": (upkeep_commands.doctor, "doctor runs/live"),
+    "migrate": (upkeep_commands.migrate, "migrate runs/live --config new.toml --dry-run"),
     "rollback": (model_commands.roll_back, "rollback runs/first"),
     "tune": (training_commands.tune, "tune clicks.csv --trials 12 --out tuned.toml"),
     "compare": (compare_command.compare, "compare clicks.csv --out results/compare"),
     "online": (online_command.online, "online --source clicks/ --config config.toml --out runs/live"),
     "serve": (serving_commands.serve, "serve runs/first --port 8080"),
+    "deploy": (deploy_command.deploy, "deploy runs/first --out deploy"),
     "warmup": (warmup_command.warmup, "warmup pair-fm"),
     "up": (serving_commands.up, "up --rate 2000 --port 8080"),
 }

@@ -3,16 +3,33 @@
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 from rich.markup import escape
 
-from pbodl.commands.shared_options import MOST, Columns, Delimiter, Seed, finite, layout_keys
+from pbodl.commands.shared_options import (
+    MOST,
+    Columns,
+    ConfigFile,
+    Delimiter,
+    Paths,
+    Preset,
+    Seed,
+    chosen_tables,
+    finite,
+    layout_keys,
+)
 from pbodl.data.guess.guess_toml import guess_toml
 from pbodl.data.guess.schema_guess import guess
+from pbodl.data.log.log_reader import open_log
 from pbodl.data.synthetic import World
+from pbodl.data.synthetic.resampled_log import resampled
+from pbodl.data.synthetic.synthetic_log import check_suffix, write_rows
+from pbodl.errors import InputError
 from pbodl.streaming.online_service import parse_speed
 from pbodl.streaming.replay import replay as send
 from pbodl.streaming.sources.event_sink import open_sink
+from pbodl.training.config import check_config
 from pbodl.training.display import bar, console
 
 app = typer.Typer(no_args_is_help=True, help="Generate data and look at data.", epilog="Example: pbodl data inspect clicks.csv")
@@ -31,6 +48,29 @@ def synth(
     with bar() as progress:
         task = progress.add_task("synth", total=rows, text="")
         World(seed=seed, days=days, rows=rows).write(out, lambda more: progress.advance(task, more))
+    console.print(f"{rows:,} rows in {out}")
+
+
+@app.command(epilog="Example: pbodl data resample clicks.csv --out likeness.parquet")
+def resample(
+    data: Paths,
+    out: Annotated[Path, typer.Option(help="File to write: .parquet, .csv or .csv.gz.")],
+    config: ConfigFile = None,
+    preset: Preset = None,
+    rows: Rows = 1_000_000,
+    seed: Seed = 0,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+) -> None:
+    """Generate a log like yours. Its clicks are drawn from a truth fitted to yours, which p_true holds."""
+    check_suffix(out)
+    tables = chosen_tables(config, preset, data, Path("."), False, layout_keys(columns, delimiter))
+    schema = check_config(tables).schema
+    with open_log(data, schema) as reader:
+        read = [chunk.table for chunk in reader]
+    if not read:
+        raise InputError("the log has no rows; a truth needs rows to be fitted to")
+    write_rows(out, resampled(schema, pa.concat_tables(read, promote_options="default"), rows, seed))
     console.print(f"{rows:,} rows in {out}")
 
 

@@ -1,5 +1,6 @@
 """`pbodl experiment`: the paper's experiments."""
 
+import warnings
 from typing import Annotated
 
 import typer
@@ -132,3 +133,22 @@ def uncertainty(
     console.print(Markdown((out / "uncertainty.md").read_text(encoding="utf-8")))
     console.print(f"uncertainty.md, uncertainty.json and report.html are in {out}")
     print_json(result, as_json)
+
+
+@app.command("live-ab", epilog="Example: pbodl experiment live-ab decisions.jsonl clicks.jsonl")
+def live_ab(
+    log: Annotated[list[str], typer.Argument(help="Logs of `pbodl serve --log-decisions`, and of the clicks; .jsonl files.")],
+    control: Annotated[str | None, typer.Option(help="Arm to compare with (default: the one with the largest share).")] = None,
+    reward: Annotated[str, typer.Option(help="Reward of a request: click, or bid (the bid of what was clicked).")] = "click",
+    as_json: AsJson = False,
+) -> None:
+    """Compare the models of a live split. Shows the lift with intervals, one of which may be looked at any time."""
+    from pbodl.experiments.decisions.live_ab import ab_tables, ab_warnings, read_split
+    from pbodl.experiments.decisions.live_ab import live_ab as compared
+
+    found = compared(read_split(log, reward), control)
+    for table in ab_tables(found):
+        console.print(table)
+    for told in ab_warnings(found):
+        warnings.warn(told, stacklevel=1)
+    print_json(found, as_json)

@@ -1,5 +1,6 @@
 """Commands on a trained model: `evaluate`, `predict`, `inspect` and `rollback`."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +19,12 @@ from pbodl.commands.shared_options import (
     print_json,
     read_with,
 )
+from pbodl.data.features.positions import check_positions
 from pbodl.errors import InputError
 from pbodl.interface.workflow import watched
+from pbodl.models.contract import Model
 from pbodl.models.snapshot import load, load_numbered, rollback
-from pbodl.training.display import console, evaluation_tables
+from pbodl.training.display import bar, console, evaluation_tables
 from pbodl.training.evaluate import evaluate as evaluate_model
 from pbodl.training.inspect import inspection
 from pbodl.training.inspect.field_importance import field_importance
@@ -35,6 +38,13 @@ def evaluate(
     run: RunFolder,
     data: Paths,
     by: Annotated[str | None, typer.Option(help="Column whose values get figures of their own.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policy to value on logs of decisions: greedy, thompson[:SPREAD], ucb[:C] or epsilon[:SHARE]."),
+    ] = None,
+    reward: Annotated[str, typer.Option(help="Reward under --policy: click, or bid (the bid of what was clicked).")] = "click",
+    draws: Annotated[int, typer.Option(min=1, max=100_000, help="Draws of the weights per request, for --policy thompson.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Random seed of these draws.")] = 0,
     snapshot: SnapshotNumber = None,
     columns: Columns = None,
     delimiter: Delimiter = None,
@@ -42,8 +52,15 @@ def evaluate(
     bad_rows_file: BadRowsFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the frozen model on a log. Shows figures with intervals: overall, by day, and by the values of a column."""
+    """Measure the frozen model on a log. Shows figures with intervals: overall, by day, and by the values of a column.
+
+    With --policy, DATA are logs of decisions (`pbodl serve --log-decisions`) and of their clicks, and the result is what the policy
+    with this model would have earned.
+    """
     model = load_numbered(run, snapshot).model
+    if policy is not None:
+        _value_policy(model, policy, data, reward, draws, seed, as_json)
+        return
     options = {"bad_rows": bad_rows, "bad_rows_file": bad_rows_file, "columns": [] if by is None else [by]}
     with watched("evaluate", data, read_with(model.schema, columns, delimiter), **options) as (reader, progress):
         figures = evaluate_model(model, reader, by, progress)
@@ -52,11 +69,30 @@ def evaluate(
     print_json(figures, as_json)
 
 
+def _value_policy(model: Model, policy: str, data: list[str], reward: str, draws: int, seed: int, as_json: bool) -> None:
+    from pbodl.experiments.decisions.policy_value import policy_value, value_tables
+    from pbodl.serving.ranking.policies import RankPolicy
+
+    with bar() as progress:
+        task = progress.add_task("evaluate", total=None, text="")
+        found = policy_value(
+            model, RankPolicy.parse(policy), data, reward, draws, seed, lambda done: progress.update(task, completed=done)
+        )
+    for table in value_tables(found):
+        console.print(table)
+    for told in found["warnings"]:
+        warnings.warn(told, stacklevel=1)
+    print_json(found, as_json)
+
+
 def predict(
     run: RunFolder,
     data: Paths,
     out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")],
     keep: Annotated[str | None, typer.Option(help="Columns of the log to write beside the predictions, such as id,time.")] = None,
+    reference_position: Annotated[
+        bool, typer.Option("--reference-position", help="Predict every row as if it had been shown in the first slot.")
+    ] = False,
     snapshot: SnapshotNumber = None,
     columns: Columns = None,
     delimiter: Delimiter = None,
@@ -69,8 +105,10 @@ def predict(
     model = load_numbered(run, snapshot).model
     kept = [name.strip() for name in keep.split(",") if name.strip()] if keep is not None else []
     check_kept(kept)
+    if reference_position:
+        check_positions(model.schema)
     with watched("predict", data, read_with(model.schema, columns, delimiter), labelled=False, columns=kept) as (reader, progress):
-        rows = predict_file(model, reader, out, progress, kept)
+        rows = predict_file(model, reader, out, progress, kept, reference_position)
     console.print(f"{rows:,} predictions in {out}")
     print_json({"rows": rows, "out": str(out)}, as_json)
 

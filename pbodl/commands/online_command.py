@@ -12,15 +12,23 @@ from pbodl.commands.shared_options import (
     AsJson,
     Changes,
     ConfigFile,
+    Engine,
     Kind,
     Merge,
+    Minibatch,
     Preset,
+    RayAddress,
+    Shards,
+    WireBits,
     finite,
     print_json,
 )
+from pbodl.commands.warmup_command import tell_if_compiling
 from pbodl.errors import InputError
 from pbodl.models.snapshot import snapshots
+from pbodl.parallel.engines import check_engine
 from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
+from pbodl.streaming.metrics_board import LOOPBACK
 from pbodl.streaming.online_service import Options, parse_speed
 from pbodl.streaming.online_service import online as learn_online
 from pbodl.streaming.stream_learner import StreamOptions
@@ -48,8 +56,17 @@ def online(
     ] = None,
     publish: Annotated[str | None, typer.Option(help="Model folder that servers follow.")] = None,
     publish_every: Annotated[float, typer.Option(min=0.0, callback=finite, help="Seconds between publications.")] = 2.0,
-    workers: Annotated[int, typer.Option(min=1, max=MOST_WORKERS, help="Number of threads that learn in parallel.")] = 1,
+    publish_exact: Annotated[bool, typer.Option("--publish-exact", help="Publish every bit; about ten times the bytes.")] = False,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, max=MOST_WORKERS, help="Number of threads, or processes with --engine ray, that learn in parallel."),
+    ] = 1,
     merge: Merge = DEFAULT_MERGE,
+    engine: Engine = "threads",
+    address: RayAddress = None,
+    shards: Shards = 1,
+    minibatch: Minibatch = None,
+    wire_bits: WireBits = 16,
     burn_in: Annotated[list[str], typer.Option(help="Log to learn first; the stream continues where it ends.")] = [],  # noqa: B006
     begin: Annotated[str, typer.Option(help="Position in the stream where a new run begins: start, or end.")] = "start",
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop when the stream has no more events.")] = False,
@@ -60,12 +77,15 @@ def online(
     release: Annotated[bool, typer.Option("--release", help="Publish again after an alarm.")] = False,
     accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Continue behind lost events, and behind a leap.")] = False,
     dead_letters: Annotated[str | None, typer.Option(help="Target for bad events: a file, redis://... or kafka://...")] = None,
-    metrics_port: Annotated[int | None, typer.Option(**PORTS, help="Port for /metrics on 127.0.0.1.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(**PORTS, help="Port for /metrics.")] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address for /metrics; 0.0.0.0 lets other machines in.")] = LOOPBACK,
+    start_from: Annotated[Path | None, typer.Option(help="Run folder whose newest model a new run starts with.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a live stream. Joins impressions with their late clicks, learns each exactly once, and publishes the model."""
     if begin not in ("start", "end"):
         raise InputError(f"--begin is {begin!r}; allowed are 'start' and 'end'")
+    check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits)
     asked = {"window": window, "late": late, "capacity": join_capacity, "on_alarm": on_alarm, "settle": settle}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     options = Options(
@@ -77,6 +97,7 @@ def online(
         merge=merge,
         publish=publish,
         publish_every=publish_every,
+        publish_exact=publish_exact,
         burn_in=tuple(burn_in),
         begin=begin,
         until_end=until_end,
@@ -85,23 +106,34 @@ def online(
         release=release,
         dead_letters=dead_letters,
         metrics_port=metrics_port,
+        metrics_host=metrics_host,
+        start_from=start_from,
     )
-    settings = _settings(config, preset, out, [*changes, *([] if model is None else [f"model.kind={model}"])])
+    settings = _settings(config, preset, out, start_from, [*changes, *([] if model is None else [f"model.kind={model}"])])
+    tell_if_compiling()
     try:
         with live_status(source) as show:
-            figures = learn_online(settings, options, show)
+            if engine == "ray":
+                from pbodl.streaming.cluster.cluster_service import ClusterOptions, online_on_ray
+
+                figures = online_on_ray(settings, options, ClusterOptions(shards, minibatch, wire_bits == 16, address), show)
+            else:
+                figures = learn_online(settings, options, show)
     except Interrupted as stop:
         console.print(f"stopped and saved; the same command continues (run folder {out})")
         raise typer.Exit(stop.code) from None
     console.print(f"{figures['events']:,} events, {figures['rows_learned']:,} rows learned; the run is in {out}")
     print_json(figures, as_json)
+    if not figures.get("ledger", {}).get("sound", True):
+        raise typer.Exit(1)
 
 
-def _settings(config: Path | None, preset: str | None, out: Path, changes: list[str]) -> Config:
-    """The configuration from a file or a preset, or that of the run in `out`."""
+def _settings(config: Path | None, preset: str | None, out: Path, start_from: Path | None, changes: list[str]) -> Config:
+    """The configuration from a file or a preset, or that of the run in `out`, or of the one to start from."""
     tables = named_tables(config, preset)
     if tables is None:
-        if not snapshots(out):
+        known = next((run for run in (out, start_from) if run is not None and snapshots(run)), None)
+        if known is None:
             raise InputError("a stream does not say what its columns mean: give --config, or --preset")
-        tables = read_config(out / "config.toml")
+        tables = read_config(known / "config.toml")
     return check_config(with_changes(tables, changes))

@@ -1,17 +1,27 @@
 """`pbodl serve` and `pbodl up`: answer requests over HTTP, and run the whole system at once."""
 
 import contextlib
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from pbodl._jit import compiled_before
 from pbodl.commands.shared_options import MOST, MOST_WORKERS, PORTS, finite
 from pbodl.training.display import console
 
 
 def serve(
-    run: Annotated[str, typer.Argument(help="Run folder of a training or live learner, or a model folder (path or s3://...).")],
+    run: Annotated[
+        str | None, typer.Argument(help="Run folder of a training or live learner, or a model folder (path or s3://...).")
+    ] = None,
+    model: Annotated[list[str], typer.Option("--model", help="Model by name, such as a=runs/a, instead of RUN; repeatable.")] = [],  # noqa: B006
+    models: Annotated[
+        str | None, typer.Option(help="TOML file that names the models, their traffic and shadows, instead of RUN; it is watched.")
+    ] = None,
+    log_decisions: Annotated[
+        str | None, typer.Option(help="Log of /v1/rank: a .jsonl file, redis://host:port/stream or kafka://host:port/topic.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(**PORTS, help="Port to listen on (0 picks a free one).")] = 8080,
     workers: Annotated[
@@ -36,21 +46,33 @@ def serve(
     require_web()
     from pbodl.serving.serve import ServeSettings
     from pbodl.serving.serve import serve as serve_run
-    from pbodl.serving.server_limits import Limits
+    from pbodl.serving.web.server_limits import Limits
 
     limits = Limits(
         body=max_body, candidates=max_candidates, concurrent=max_concurrent, waiting=max_waiting, patience=timeout
     )  # fmt: skip
-    settings = ServeSettings(run=run, host=host, port=port, workers=workers, token_file=token_file, limits=limits)
+    settings = ServeSettings(
+        run=run, host=host, port=port, workers=workers, token_file=token_file, limits=limits, models=tuple(model),
+        models_file=models, log=log_decisions,
+    )  # fmt: skip
     with contextlib.ExitStack() as stack:
         if console.is_terminal:
-            stack.enter_context(console.status(f"loading the model of {escape(run)}; a first start compiles for a minute or so"))
+            compiling = "" if compiled_before() else "; compiling once on this machine, which takes about a minute"
+            stack.enter_context(console.status(f"loading {escape(run or 'the models')}{compiling}"))
 
         def tell(text: str) -> None:
             stack.close()
             console.print(escape(text), soft_wrap=True)
 
-        serve_run(settings, tell)
+        serve_run(settings, tell, open_decisions)
+
+
+def open_decisions(address: str) -> Any:
+    """The log of decisions at an address: a file that rotates, or a broker."""
+    from pbodl.serving.ranking.decision_log import open_file_only
+    from pbodl.streaming.sources.event_sink import open_sink
+
+    return open_sink(address) if "://" in address else open_file_only(address)
 
 
 def up(

@@ -36,6 +36,13 @@ Merge = Annotated[str, typer.Option(help=f"Rule for merging the workers' updates
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Random seed for the generated data.")]
 MOST = 10**12  # rows, bytes, candidates: more is a slip of the finger
 MOST_WORKERS = 1024
+Engine = Annotated[str, typer.Option(help="Kind of workers: threads, or ray for a cluster.")]
+RayAddress = Annotated[str | None, typer.Option(help="Address of a Ray cluster (default: start one locally).")]
+Shards = Annotated[int, typer.Option(min=1, max=MOST_WORKERS, help="Number of processes that hold the weights (--engine ray).")]
+Minibatch = Annotated[
+    int | None, typer.Option(min=1, max=MOST, help="Rows per message (--engine ray); about 4096 rows are in flight.")
+]
+WireBits = Annotated[int, typer.Option(help="Bits per number in a message: 16 or 32 (--engine ray).")]
 PORTS = {"min": 0, "max": 65535}
 
 

@@ -16,10 +16,15 @@ from pbodl.commands.shared_options import (
     Columns,
     ConfigFile,
     Delimiter,
+    Engine,
     Kind,
     Merge,
+    Minibatch,
     Paths,
     Preset,
+    RayAddress,
+    Shards,
+    WireBits,
     chosen_tables,
     layout_keys,
     print_json,
@@ -53,15 +58,11 @@ def train(
     ] = 1,
     merge: Merge = DEFAULT_MERGE,
     burn_in: Annotated[str | None, typer.Option(help="Amount to learn with one worker first: 100k, 2d.")] = None,
-    engine: Annotated[str, typer.Option(help="Kind of workers: threads, or ray for a cluster.")] = "threads",
-    address: Annotated[str | None, typer.Option(help="Address of a Ray cluster (default: start one locally).")] = None,
-    shards: Annotated[
-        int, typer.Option(min=1, max=MOST_WORKERS, help="Number of processes that hold the weights (--engine ray).")
-    ] = 1,
-    minibatch: Annotated[
-        int | None, typer.Option(min=1, max=MOST, help="Rows per message (--engine ray); about 4096 rows are in flight.")
-    ] = None,
-    wire_bits: Annotated[int, typer.Option(help="Bits per number in a message: 16 or 32 (--engine ray).")] = 16,
+    engine: Engine = "threads",
+    address: RayAddress = None,
+    shards: Shards = 1,
+    minibatch: Minibatch = None,
+    wire_bits: WireBits = 16,
     columns: Columns = None,
     delimiter: Delimiter = None,
     bad_rows: BadRows = "stop",
@@ -112,6 +113,7 @@ def tune(
     model: Kind = None,
     rows: Annotated[int, typer.Option(min=1, max=MOST, help="Number of rows to choose by, from the start of the log.")] = 200_000,
     trials: Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try.")] = 12,
+    crosses: Annotated[int, typer.Option(min=0, max=100, help="Number of crosses of two fields to try after them.")] = 2,
     columns: Columns = None,
     delimiter: Delimiter = None,
     as_json: AsJson = False,
@@ -121,7 +123,7 @@ def tune(
 
     tables = chosen_tables(config, preset, data, Path("."), False, layout_keys(columns, delimiter))
     settings = check_config(with_changes(tables, [] if model is None else [f"model.kind={model}"]))
-    results, verdict = tune_log(settings, data, rows, trials)
+    results, verdict = tune_log(settings, data, rows, trials, crosses)
     console.print(results_table(results))
     if verdict is not None:
         console.print(verdict.text())

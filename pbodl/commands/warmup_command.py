@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pbodl._jit import compiled_before
+from pbodl._jit import first_compilation
 from pbodl.data.log.log_reader import open_log
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
@@ -41,7 +41,7 @@ def warmup(
 
 def compile_steps(kind: str) -> Iterator[str]:
     """Do in turn what a user would do with a model of this kind; yields the name of each step before it is done."""
-    from pbodl.serving.predictor_source import ready
+    from pbodl.serving.models.predictor_source import ready
     from pbodl.serving.scoring.predictor import Predictor
 
     yield STEPS[0]
@@ -67,5 +67,5 @@ def compile_steps(kind: str) -> Iterator[str]:
 
 def tell_if_compiling() -> None:
     """One line before a wait that has no other reason."""
-    if not compiled_before():
+    if first_compilation():
         console.print("compiling once on this machine, which takes about half a minute (`pbodl warmup` does it beforehand)")

@@ -96,7 +96,7 @@ def whole_categories(table: pa.Table, fields: Sequence[Field]) -> pa.Table:
     """The table with categories that are whole numbers in floating point (1.0) as integers, so that 1 and 1.0 are one category."""
     for field in fields:
         index = table.schema.get_field_index(field.name)
-        if field.kind != "category" or index < 0 or not pa.types.is_floating(table.schema.field(index).type):
+        if not field.is_category or index < 0 or not pa.types.is_floating(table.schema.field(index).type):
             continue
         column = pc.if_else(pc.is_nan(table.column(index)), None, table.column(index))
         if pc.all(pc.equal(column, pc.floor(column))).as_py() is not False:

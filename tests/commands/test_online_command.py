@@ -14,7 +14,7 @@ GIVEN = {
     "--window": "5m", "--late": "2h", "--settle": "at-end", "--join-capacity": "77", "--publish": "models",
     "--publish-every": "3.5",
     "--workers": "2", "--merge": "add", "--burn-in": "old.csv", "--begin": "end", "--speed": "60x", "--on-alarm": "drop",
-    "--dead-letters": "bad.jsonl", "--metrics-port": "9001",
+    "--dead-letters": "bad.jsonl", "--metrics-port": "9001", "--metrics-host": "0.0.0.0", "--start-from": "runs/first",
 }  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_options_arrive_by_name(learned):
     assert options == Options(
         source="log.jsonl", out=Path("run"), join=join, workers=2, merge="add", publish="models", publish_every=3.5,
         burn_in=("old.csv",), begin="end", until_end=True, speed=60.0, accept_gap=True, release=True, dead_letters="bad.jsonl",
-        metrics_port=9001,
+        metrics_port=9001, metrics_host="0.0.0.0", start_from=Path("runs/first"),
     )  # fmt: skip
 
 

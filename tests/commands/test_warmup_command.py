@@ -25,9 +25,13 @@ def test_a_wait_for_the_compiler_is_announced_once(monkeypatch, tmp_path, capsys
     said = []
     monkeypatch.setattr(warmup_command.console, "print", said.append)
     monkeypatch.setattr(_jit, "_cache_folder", lambda layer: str(tmp_path / layer))
+    monkeypatch.setattr(_jit, "_told", [])
     warmup_command.tell_if_compiling()
     assert len(said) == 1 and "compiling once" in said[0]
+    warmup_command.tell_if_compiling()
+    assert len(said) == 1
+    _jit._told.clear()
     (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "a.nbi").touch()
+    (tmp_path / "kernels" / "network.learn_batch-9.py311.nbi").touch()
     warmup_command.tell_if_compiling()
     assert len(said) == 1
