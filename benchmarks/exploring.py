@@ -13,10 +13,10 @@ import orjson
 
 import pbodl
 from benchmarks.ads import SCHEMA, Traffic
-from pbodl.serving.http_messages import JSON
-from pbodl.serving.http_service import HttpService
 from pbodl.serving.scoring.exploration import Exploration, explore
 from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.web.http_messages import JSON
+from pbodl.serving.web.http_service import HttpService
 from tests.serving.services import Fixed
 
 REQUESTS = 40  # different ones, asked in turn

@@ -1,9 +1,9 @@
 """One pass over logs that no default was fitted to: `python -m benchmarks.first_pass --rows 1000000 --seeds 21 22`.
 
 Every model has its default settings. It learns all rows but the last tenth, each predicted before it is learned, and then predicts
-the last tenth frozen. Logs: worlds of `pbodl.data.synthetic`, the shop of `benchmarks.shop_world`, and files of your own (`--log
-FILE --config CONFIG`). A difference to the first model of the list is given with its 95 % interval, by a paired bootstrap over
-progressive log losses.
+the last tenth frozen. Logs: worlds of `pbodl.data.synthetic`, the shop of `benchmarks.shop_world`, the exchange of
+`benchmarks.exchange_world`, and files of your own (`--log FILE --config CONFIG`). A difference to the first model is given
+with its 95 % interval, by a paired bootstrap over progressive log losses.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import pbodl
-from benchmarks.shop_world import SCHEMA, shop_log
+from benchmarks import exchange_world, shop_world
 from pbodl.data.convert import Batch, concat, from_data
 from pbodl.data.log.log_reader import LogReader
 from pbodl.data.synthetic import World
@@ -28,6 +28,10 @@ MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "FFM-MLP, shortcut": (pbodl.FFMMLP, {"shortcut": True}),
     "MatchBox": (pbodl.MatchBox, {}),
     "AdPredictor": (pbodl.AdPredictor, {}),
+    # The rivals' forms with what our own models have: a wide bias, and priors that follow the stream. Without layers, the sum of
+    # single weights is AdPredictor's form, and FM between groups is MatchBox's.
+    "AdPredictor, priors that follow": (pbodl.SparseMLP, {"dim": 1, "hidden": (), "linear": False, "initial_spread": 0.0}),
+    "MatchBox, priors that follow": (pbodl.FMMLP, {"hidden": ()}),
 }
 PART = 65_536
 
@@ -44,21 +48,28 @@ def logs(arguments: argparse.Namespace) -> Iterator[tuple[str, pbodl.Schema, Bat
             world.schema,
             concat([from_data(world.schema, part, True) for part in world.batches()]),
         )
-        yield f"shop, seed {seed}", SCHEMA, from_data(SCHEMA, shop_log(seed, arguments.rows), True)
+        shop, exchange = shop_world.SCHEMA, exchange_world.SCHEMA
+        yield f"shop, seed {seed}", shop, from_data(shop, shop_world.shop_log(seed, arguments.rows), True)
+        yield f"exchange, seed {seed}", exchange, from_data(exchange, exchange_world.exchange_log(seed, arguments.rows), True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_pass", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each generated log")
     parser.add_argument("--seeds", type=int, nargs="*", default=[21], help="seeds of the generated logs")
+    parser.add_argument(
+        "--models", nargs="*", default=list(MODELS), choices=list(MODELS), help="models to compare, the first with all"
+    )
     parser.add_argument("--log", nargs="*", default=[], help="log files of your own, each measured by itself")
     parser.add_argument("--config", help="the configuration with their [schema]")
-    for name, schema, batch in logs(parser.parse_args()):
+    arguments = parser.parse_args()
+    for name, schema, batch in logs(arguments):
         assert batch.clicks is not None
         n, clicks, first = len(batch) * 9 // 10, batch.clicks, None
         print(f"\n{name}: {len(batch):,} rows, CTR {clicks.mean():.4f}\n")
         print("| model | AUC | log loss | level | progressive | difference | rows/s |\n|---|--:|--:|--:|--:|---|--:|")
-        for label, (kind, options) in MODELS.items():
+        for label in arguments.models:
+            kind, options = MODELS[label]
             try:
                 model = kind(schema, **options)
             except pbodl.InputError as error:

@@ -28,11 +28,11 @@ from benchmarks.workload import make_workload
 from pbodl.data.batch import Batch
 from pbodl.models.clock import parse_duration
 from pbodl.parallel.message import Message, negated
-from pbodl.parallel.reinforcement import EP, Passes, multiple_data
 from pbodl.parallel.simulated import Cluster
 from pbodl.parallel.threads.learning_threads import learn_with_threads
 from pbodl.parallel.worker import Worker
 from pbodl.training.stream_metrics import StreamMetrics
+from pbodl.training.visits.reinforcement import EP, Passes, multiple_data
 
 CHUNK = 32_768
 SETS_RATE = 0.3

@@ -30,7 +30,7 @@ from benchmarks.ads import SCHEMA, Traffic
 from pbodl import FMMLP
 from pbodl.publishing.publisher import EVERY, Publisher
 from pbodl.serving import Client
-from pbodl.serving.background import background
+from pbodl.serving.models.background import background
 
 STEP, PAUSE = 20, 0.01  # rows learned at a time, and seconds in between
 RESULTS = Path(__file__).parent / "results" / "serve.json"

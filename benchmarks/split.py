@@ -1,31 +1,43 @@
-"""The rows of the comparison with other tools: all days but the last for learning, the last one for testing."""
+"""The rows of the comparison with other tools, in files that the tools' processes read: nine tenths to learn, one to test by."""
 
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.workload import FIELDS, Workload, make_workload
+import pbodl
 from pbodl.data.convert import Batch
-from pbodl.data.synthetic import World
-
-DAY = 86400.0
+from pbodl.errors import InputError
 
 
 class Split(NamedTuple):
-    """`places` numbers the features of all rows densely, for the tools that need that: [rows, FIELDS], training rows first."""
+    """A log. `places` numbers the features of all rows densely, for tools that need that: [rows, fields]."""
 
-    train: Workload
-    test: Workload
+    schema: pbodl.Schema
+    batch: Batch
+    raw_schema: pbodl.Schema  # with numbers as they are, for tools that cut them themselves
+    raw: Batch
     places: NDArray[np.int64]
     features: int
+    learned: int  # rows to learn; those after them are for testing
     folder: Path  # for files of a tool's own, shared by its runs
 
+    @property
+    def clicks(self) -> NDArray[np.float32]:
+        assert self.batch.clicks is not None
+        return self.batch.clicks
+
     def first(self, rows: int) -> "Split":
-        """The first training rows, for choosing a setting; without test rows."""
-        train = self.train._replace(batch=self.train.batch.rows(0, rows))
-        return self._replace(train=train, test=self.test._replace(batch=self.test.batch.rows(0, 0)), places=self.places[:rows])
+        """The first rows to learn, for choosing a setting; without rows for testing."""
+        rows = min(rows, self.learned)
+        parts = {"batch": self.batch.rows(0, rows), "raw": self.raw.rows(0, rows), "places": self.places[:rows]}
+        return self._replace(**parts, learned=rows)
+
+    def parts(self, start: int, stop: int, size: int) -> list[Batch]:
+        """Rows start to stop, `size` at a time."""
+        return [self.batch.rows(first, min(first + size, stop)) for first in range(start, stop, size)]
 
 
 class Outcome(NamedTuple):
@@ -34,8 +46,9 @@ class Outcome(NamedTuple):
     rows: int  # learned
     seconds: float
     cpu_seconds: float
-    progressive: float | None  # log loss of the training rows, each predicted before it was learned
+    before: NDArray[np.float32] | None  # predictions of the last learned rows, before they were learned; None for a batch tool
     predicted: NDArray[np.float32]  # for the test rows; if fewer, for the first ones
+    learning_on: NDArray[np.float32] | None = None  # for the test rows, each before it was learned as well
 
 
 def log_loss(predicted: NDArray, clicks: NDArray) -> float:
@@ -43,25 +56,28 @@ def log_loss(predicted: NDArray, clicks: NDArray) -> float:
     return float(-np.mean(np.where(clicks > 0, np.log(p), np.log1p(-p))))
 
 
-def prepare(rows: int, folder: Path) -> None:
-    """Write the rows to files for the tools' processes, so that no tool pays for generating them."""
-    workload = make_workload(rows)
-    known, places = np.unique(workload.keys(), return_inverse=True)
-    np.save(folder / "keys.npy", workload.keys())
-    np.save(folder / "clicks.npy", workload.clicks)
-    np.save(folder / "times.npy", workload.batch.times)
-    np.save(folder / "index.npy", places.reshape(-1, FIELDS))
+def write_log(folder: Path, schema: pbodl.Schema, batch: Batch, raw_schema: pbodl.Schema, raw: Batch) -> None:
+    """Write the rows to files, so that no tool pays for making them."""
+    if any(field.kind == "multi" for field in schema.fields):
+        raise InputError("the log has lists; the tools of this comparison want one value of each field")
+    folder.mkdir(parents=True, exist_ok=True)
+    row = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
+    keys = np.zeros((len(batch), len(schema.fields)), np.uint64)  # 0 is a missing value
+    keys[row, batch.fields] = batch.keys
+    # A missing value is one of its own field.
+    keys += np.where(keys == 0, np.arange(1, keys.shape[1] + 1, dtype=np.uint64), np.uint64(0))
+    known, places = np.unique(keys, return_inverse=True)
+    np.save(folder / "places.npy", places.reshape(keys.shape))
     np.save(folder / "features.npy", len(known))
+    for name, part, of in (("batch", batch, schema), ("raw", raw, raw_schema)):
+        np.savez(folder / f"{name}.npz", **{column: values for column, values in part._asdict().items() if values is not None})
+        (folder / f"{name}.json").write_bytes(msgspec.json.encode(of))
 
 
 def load(folder: Path) -> Split:
-    names = ("keys", "clicks", "times", "index", "features")
-    keys, clicks, times, places, features = (np.load(folder / f"{name}.npy") for name in names)
-    n = len(clicks)
-    schema = World(rows=1).schema
-    values, fields = np.ones(n * FIELDS, dtype=np.float32), np.tile(np.arange(FIELDS, dtype=np.int32), n)
-    indptr = np.arange(n + 1, dtype=np.int64) * FIELDS
-    batch = Batch(keys.reshape(-1), values, fields, indptr, clicks, times, np.ones(n, dtype=np.float32))
-    train = int(np.searchsorted(times, times[-1] // DAY * DAY))
-    parts = (Workload(schema, batch.rows(0, train)), Workload(schema, batch.rows(train, n)))
-    return Split(*parts, places, int(features), folder)
+    schema, raw_schema = (
+        msgspec.json.decode((folder / f"{name}.json").read_bytes(), type=pbodl.Schema) for name in ("batch", "raw")
+    )
+    batch, raw = (Batch(**dict(np.load(folder / f"{name}.npz"))) for name in ("batch", "raw"))
+    places, features = np.load(folder / "places.npy"), int(np.load(folder / "features.npy"))
+    return Split(schema, batch, raw_schema, raw, places, features, len(batch) * 9 // 10, folder)

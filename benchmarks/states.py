@@ -22,9 +22,9 @@ import pbodl
 from pbodl.data.synthetic import World
 from pbodl.models.contract import Model
 from pbodl.models.learning import Learning
-from pbodl.parallel.reinforcement import EP, Passes
 from pbodl.parallel.simulated import Cluster
 from pbodl.parallel.threads.learning_threads import Threads
+from pbodl.training.visits.reinforcement import EP, Passes
 
 LARGE, SMALL = World(seed=3, days=10, rows=200_000), World(seed=4, days=4, rows=30_000)
 FORGETTING = {"half_life": "2d", "decay_mean": True, "step_cap": 1.0, "initial_spread": 0.0}

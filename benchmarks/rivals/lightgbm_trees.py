@@ -1,49 +1,19 @@
-"""LightGBM in batch: boosted trees over label-encoded categories.
+"""LightGBM in batch, as `pbodl compare` runs it: boosted trees over numbers as they are and label-encoded categories."""
 
-The number of trees is found by early stopping on the last training day; then all training days are learned with it. Values
-seen fewer than RARE times in training are merged into one, or trees would memorise addresses.
-"""
-
-import lightgbm
 import numpy as np
-from numpy.typing import NDArray
 
-from benchmarks.split import DAY, Outcome, Split
+from benchmarks.split import Outcome, Split
 from benchmarks.stopwatch import Stopwatch
-from benchmarks.workload import FIELDS
-
-RARE = 10
-MOST_TREES = 500
-SETTINGS = {"objective": "binary", "metric": "binary_logloss", "learning_rate": 0.1, "num_threads": 1, "seed": 0, "verbose": -1}
+from pbodl.experiments.compare.lightgbm_rival import LightGBM
 
 
-def run(split: Split, leaves: int) -> Outcome:
-    rows, times = len(split.train.batch), split.train.batch.times
-    encoded, clicks = _encoded(split.places, rows, split.features), split.train.clicks
-    settings = SETTINGS | {"num_leaves": leaves}
-    early = int(np.searchsorted(times, times[-1] // DAY * DAY))
+def run(split: Split, leaves: float, rate: float) -> Outcome:
+    """Tuned by the last fifth of the rows to learn, if there are none to test: a batch learner has no progressive loss."""
+    learned = split.learned if split.learned < len(split.raw) else split.learned * 4 // 5
+    model = LightGBM(split.raw_schema, leaves=int(leaves), rate=rate)
     with Stopwatch() as watch:
-        first = _dataset(encoded[:early], clicks[:early])
-        valid = lightgbm.Dataset(encoded[early:rows], clicks[early:], reference=first)
-        stopping = lightgbm.early_stopping(20, verbose=False)
-        trial = lightgbm.train(settings, first, MOST_TREES, valid_sets=[valid], callbacks=[stopping])
-        model = lightgbm.train(settings, _dataset(encoded[:rows], clicks), trial.best_iteration)
-    predicted = np.asarray(model.predict(encoded[rows:], num_threads=1), dtype=np.float32)
-    return Outcome(rows, watch.seconds, watch.cpu_seconds, None, predicted)
-
-
-def _dataset(encoded: NDArray[np.int32], clicks: NDArray[np.float32]) -> lightgbm.Dataset:
-    return lightgbm.Dataset(encoded, clicks, categorical_feature=list(range(FIELDS)), free_raw_data=True)
-
-
-def _encoded(places: NDArray[np.int64], rows: int, features: int) -> NDArray[np.int32]:
-    """Labels from 1 up within each field, 0 for what is rare in the training rows."""
-    common = np.bincount(places[:rows].reshape(-1), minlength=features) >= RARE
-    encoded = np.zeros(places.shape, dtype=np.int32)
-    for field in range(places.shape[1]):
-        column = places[:, field]
-        labels = np.zeros(features, dtype=np.int32)
-        known = np.unique(column[common[column]])
-        labels[known] = np.arange(1, len(known) + 1)
-        encoded[:, field] = labels[column]
-    return encoded
+        model.learn(split.raw.rows(0, learned))
+        model.finish()
+    predicted = model.predict(split.raw.rows(learned, len(split.raw))).astype(np.float32)
+    before = predicted if learned < split.learned else None
+    return Outcome(learned, watch.seconds, watch.cpu_seconds, before, predicted if before is None else predicted[:0])

@@ -1,46 +1,51 @@
-"""Vowpal Wabbit's linear learners: one learning pass over the cache of the training days, then the last day without learning."""
+"""Vowpal Wabbit's learners: one learning pass over the cache of the rows to learn, then the test rows without learning."""
 
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.rivals import vw_linear
 from benchmarks.split import Outcome, Split
 from benchmarks.stopwatch import Stopwatch
-from benchmarks.workload import Workload
+
+QUIET = "--loss_function logistic --link logistic --quiet --no_stdin"
 
 
 def run(split: Split, options: str, bits: int = vw_linear.BITS) -> Outcome:
-    rows = len(split.train.batch)
+    rows = split.learned
     model, scores = split.folder / "vw.model", split.folder / "vw.scores"
-    common = f"-b {bits} --loss_function logistic --quiet --no_stdin"
-    learn = f"{_cached(split.train, f'train{rows}', split.folder)} {common} {options} -f {model}"
+    learn = f"{_cached(split, 0, rows)} -b {bits} {QUIET} {options} -f {model} -p {scores}"
     learning = vw_linear._pass_over_cache(learn.split())
     with Stopwatch() as watch:
         driver = learning()
-    progressive = vw_linear._log_loss(driver)
     driver.finish()
-    predicted = np.zeros(0, dtype=np.float32)
-    if len(split.test.batch):
-        score = f"{_cached(split.test, 'test', split.folder)} --quiet --no_stdin -t -i {model} --link logistic -p {scores}"
+    before, predicted = _read(scores), np.zeros(0, dtype=np.float32)
+    if rows < len(split.places):
+        score = f"{_cached(split, rows, len(split.places))} --quiet --no_stdin -t -i {model} --link logistic -p {scores}"
         vw_linear._pass_over_cache(score.split())().finish()
-        predicted = np.loadtxt(scores, dtype=np.float32)
-    return Outcome(rows, watch.seconds, watch.cpu_seconds, progressive, predicted)
+        predicted = _read(scores)
+    return Outcome(rows, watch.seconds, watch.cpu_seconds, before, predicted)
 
 
 def prepare(split: Split) -> None:
-    """Make the caches in a separate process, outside the measurement."""
-    _cached(split.train, f"train{len(split.train.batch)}", split.folder)
-    if len(split.test.batch):
-        _cached(split.test, "test", split.folder)
+    """Make the caches outside the measurement."""
+    _cached(split, 0, split.learned)
+    if split.learned < len(split.places):
+        _cached(split, split.learned, len(split.places))
 
 
-def _cached(workload: Workload, name: str, folder: Path) -> str:
+def _read(scores: Path) -> NDArray[np.float32]:
+    return np.array([float(line) for line in scores.read_text().split()], dtype=np.float32)
+
+
+def _cached(split: Split, start: int, stop: int) -> str:
     """The arguments that name the cache of these rows; it is made on the way, once."""
-    text, cache = folder / f"{name}.vw", folder / f"{name}.cache"
+    text, cache = split.folder / f"{start}-{stop}.vw", split.folder / f"{start}-{stop}.cache"
     arguments = f"-d {text} --cache_file {cache}"
-    if not text.exists():
-        vw_linear._write_text(workload, len(workload.batch), text)
-        making = f"{arguments} -b {vw_linear.BITS} --loss_function logistic --quiet --no_stdin"
-        vw_linear._pass_over_cache(making.split())().finish()
+    if not cache.exists():
+        with text.open("w") as file:
+            for click, places in zip(split.clicks[start:stop].tolist(), split.places[start:stop].tolist(), strict=True):
+                file.write(f"{1 if click else -1} | {' '.join(map(str, places))}\n")
+        vw_linear._pass_over_cache(f"{arguments} -b {vw_linear.BITS} {QUIET}".split())().finish()
     return arguments
