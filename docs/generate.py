@@ -23,8 +23,8 @@ from pbodl.cli import app
 from pbodl.data.schema import Field, Schema
 from pbodl.models.contract import Model
 from pbodl.models.spec import FieldPrior, Prior
-from pbodl.serving import openapi
-from pbodl.serving.server_limits import Limits
+from pbodl.serving.web import openapi
+from pbodl.serving.web.server_limits import Limits
 from pbodl.training.config import DEFAULT_KIND, DEFAULT_NETWORK, FROM_TRAINING, TrainingSpec
 
 ROOT = Path(__file__).parents[1]
