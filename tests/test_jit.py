@@ -168,3 +168,42 @@ def test_a_home_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch):
     assert home("/proc") == "None"
     (tmp_path / f"pbodl-cache-{os.geteuid()}").chmod(0o777)
     assert home(str(tmp_path)) == "None"
+
+
+@_jit.inlined
+def doubled(x):
+    return x + x
+
+
+@_jit.jit
+def doubled_and_one(x):
+    return doubled(x) + 1
+
+
+@compiled
+def test_a_part_of_a_compiled_function_is_compiled_for_python_only_when_python_calls_it():
+    assert doubled_and_one(3) == 7
+    assert not doubled.overloads
+    assert doubled(3) == 6
+    assert len(doubled.overloads) == 1
+
+
+@compiled
+def test_a_part_has_no_machine_code_of_its_own():
+    doubled_and_one(3)
+    part = doubled.get_call_template.__self__
+    (compiled_part,) = part.overloads.values()
+    assert compiled_part.library.get_pointer_to_function(compiled_part.fndesc.llvm_cpython_wrapper_name) == 0
+
+
+def test_only_the_first_hears_that_it_compiles(monkeypatch, tmp_path):
+    monkeypatch.setattr(_jit, "_told", [])
+    monkeypatch.setattr(_jit, "_cache_folder", lambda layer: str(tmp_path / layer))
+    assert [_jit.first_compilation(), _jit.first_compilation()] == [True, False]
+
+
+def test_importing_compiles_nothing_and_does_not_look_as_if(tmp_path):
+    variables = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | {"PBODL_CACHE": str(tmp_path)}
+    asked = "import pbodl; from pbodl import _jit; print(_jit.compiled_before(), len(_jit._cache_folder('kernels')) > 0)"
+    done = subprocess.run([sys.executable, "-c", asked], env=variables, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"], done.stderr

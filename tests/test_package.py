@@ -1,12 +1,8 @@
 """The wheel and the source distribution: what is in them, and that the wheel works alone in an empty environment."""
 
-import os
 import re
 import subprocess
-import sys
-import sysconfig
 import tarfile
-import venv
 import zipfile
 from pathlib import Path
 
@@ -14,6 +10,7 @@ import pytest
 
 import pbodl
 from tests.pages import ROOT, agree, blocks
+from tests.wheels import build_package, install_alone, new_environment
 
 README = ROOT / "README.md"
 
@@ -21,11 +18,7 @@ README = ROOT / "README.md"
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """A folder with the wheel and the source distribution, the wheel built from the source distribution."""
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return build_package(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture
@@ -36,12 +29,7 @@ def wheel(built):
 
 @pytest.fixture
 def environment(tmp_path):
-    """An empty environment: its folder of programs, its library, and variables without anything of this one's."""
-    folder = tmp_path / "environment"
-    venv.create(folder, with_pip=True)
-    library = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    return folder / "bin", library, variables | {"COLUMNS": "200", "TERM": "dumb"}
+    return new_environment(tmp_path / "environment")
 
 
 def run(*command, variables, folder):
@@ -83,20 +71,7 @@ def test_the_changelog_knows_the_version():
 
 def test_the_commands_of_the_wheel_start(wheel, environment, tmp_path):
     programs, library, variables = environment
-    run(
-        programs / "python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        wheel,
-        variables=variables,
-        folder=tmp_path,
-    )
-    # The dependencies are those of this environment; its own `pbodl`, installed to be edited, is not found this way.
-    (library / "dependencies.pth").write_text("\n".join(entry for entry in sys.path if entry.endswith("site-packages")))
+    install_alone(wheel, environment)
     origin = run(programs / "python", "-c", "import pbodl; print(pbodl.__file__)", variables=variables, folder=tmp_path)
     assert Path(origin.strip()).is_relative_to(library)
     assert pbodl.__version__ in run(programs / "pbodl", "--version", variables=variables, folder=tmp_path)

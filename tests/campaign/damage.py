@@ -10,7 +10,7 @@ import pbodl
 from pbodl.errors import InputError
 from pbodl.publishing.curves import Curves, read
 from pbodl.publishing.publisher import Publisher
-from pbodl.serving.follower import Follower
+from pbodl.serving.models.follower import Follower
 from pbodl.system.folder_lock import FILE as LOCK
 from pbodl.training.config import check_config, read_config, to_toml
 from pbodl.training.inspect.feature_names import NameStore, load_names

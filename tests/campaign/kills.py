@@ -20,7 +20,7 @@ from pbodl.models.contract import State
 from pbodl.models.snapshot import load_snapshot, rollback, snapshots
 from pbodl.publishing.curves import Curves, read
 from pbodl.publishing.publisher import Publisher
-from pbodl.serving.follower import Follower
+from pbodl.serving.models.follower import Follower
 from pbodl.training.inspect.feature_names import NameStore, load_names
 from tests.campaign import Finding
 from tests.click_log import RICH, click_log

@@ -11,8 +11,9 @@ def main() -> None:
 
     name = sys.argv.pop(1)
     readers = [
-        "pbodl.data", "pbodl.serving.http_messages", "pbodl.serving.scoring", "pbodl.serving.follower", "pbodl.streaming.events",
-        "pbodl.streaming.plain_events", "pbodl.system.tensors", "pbodl.models.snapshot", "pbodl.publishing",
+        "pbodl.data", "pbodl.serving.web.http_messages", "pbodl.serving.scoring", "pbodl.serving.models.follower",
+        "pbodl.streaming.events", "pbodl.streaming.plain_events", "pbodl.system.tensors", "pbodl.models.snapshot",
+        "pbodl.publishing",
     ]  # fmt: skip
     with atheris.instrument_imports(include=readers):
         from tests.fuzz.targets import TARGETS

@@ -24,8 +24,8 @@ from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.snapshot import MANIFEST, load_snapshot
 from pbodl.publishing.delta import changes, mark
 from pbodl.publishing.model_folder import DELTA, FULL, HEAD, MAGIC, FolderEntry, ModelFolder
-from pbodl.serving.follower import Follower
-from pbodl.serving.http_messages import JSON, MSGPACK, RequestError, Wire
+from pbodl.serving.models.follower import Follower
+from pbodl.serving.web.http_messages import JSON, MSGPACK, RequestError, Wire
 from pbodl.streaming.events import EventDecoder
 from pbodl.system.process_memory import memory_folder
 from pbodl.system.tensors import pack, unpack
