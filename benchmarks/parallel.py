@@ -26,13 +26,15 @@ from numpy.typing import NDArray
 import pbodl
 from benchmarks.workload import make_workload
 from pbodl.data.batch import Batch
+from pbodl.data.convert import concat
+from pbodl.data.sampling import kept_rows, selected
 from pbodl.models.clock import parse_duration
 from pbodl.parallel.message import Message, negated
 from pbodl.parallel.simulated import Cluster
 from pbodl.parallel.threads.learning_threads import learn_with_threads
 from pbodl.parallel.worker import Worker
 from pbodl.training.stream_metrics import StreamMetrics
-from pbodl.training.visits.reinforcement import EP, Passes, multiple_data
+from pbodl.training.visits.reinforcement import EP, Passes
 
 CHUNK = 32_768
 SETS_RATE = 0.3
@@ -115,6 +117,20 @@ def learner(setting: str, schema: pbodl.Schema, seed: int) -> tuple[Learn, Calla
     elif kind != "sequential":
         raise SystemExit(f"unknown setting {setting!r}; see python -m benchmarks.parallel --help")
     return model.learn, lambda: model
+
+
+def multiple_data(batch: Batch, position: int, seed: int, rate: float, sets: int, rows: int = 256, paper: bool = False) -> Batch:
+    """The rows of `sets` sets of workers: every set has all clicks, and its own random share `rate` of the non-clicks.
+
+    Minibatches of `rows` rows come from the sets in turn, so that workers that take one each learn all sets side by side. Every set
+    has the power 1/sets, so that together they count a click once; `paper=True` counts it once per set.
+    """
+    assert batch.clicks is not None
+    chosen = [selected(batch, kept_rows(batch.clicks, position, seed + number, rate)) for number in range(sets)]
+    power = np.float32(1.0 if paper else 1.0 / sets)
+    chosen = [part._replace(weights=part.weights * power) for part in chosen]
+    starts = range(0, max(len(part) for part in chosen), rows)
+    return concat([part.rows(start, start + rows) for start in starts for part in chosen if start < len(part)])
 
 
 def with_wrong_labels(batch: Batch, share: float, first: int, last: int) -> Batch:

@@ -80,6 +80,7 @@ TESTED_IN = {
     "experiments/table1/entries.py": "experiments/table1/test_table1_run.py",
     "experiments/table1/protocol.py": "experiments/table1/test_table1_run.py",
     "experiments/table1/table1_report.py": "experiments/table1/test_table1_run.py",
+    "experiments/table2/table2_report.py": "experiments/table2/test_table2_run.py",
     "experiments/uncertainty/uncertainty_report.py": "experiments/uncertainty/test_uncertainty_run.py",
     "kernels/sample_blocks.py": "kernels/test_network_batches.py",
     "parallel/cluster/durable_shard.py": "parallel/cluster/test_coordinator.py",

@@ -32,6 +32,7 @@ def table1(
     out: OutFolder,
     config: ConfigFile = None,
     preset: Preset = None,
+    changes: Changes = [],  # noqa: B006
     test_days: Annotated[int, typer.Option(min=1, max=MOST, help="Number of last days to test on, with the model frozen.")] = 1,
     seeds: Annotated[int, typer.Option(min=1, max=MOST, help="Number of seeds for each model that starts from random means.")] = 3,
     trials: Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try for each model.")] = 8,
@@ -44,11 +45,40 @@ def table1(
     from pbodl.experiments.table1.table1_run import Table1Settings
     from pbodl.experiments.table1.table1_run import table1 as run
 
-    settings = check_config(chosen_tables(config, preset, data, out, False))
+    settings = check_config(with_changes(chosen_tables(config, preset, data, out, False), changes))
     with writing(out, "pbodl experiment table1"):
         result = run(settings, data, out, Table1Settings(test_days=test_days, seeds=seeds, tune_rows=tune_rows, trials=trials))
     console.print(Markdown((out / "table1.md").read_text(encoding="utf-8")))
     console.print(f"table1.md, table1.json and report.html are in {out}")
+    print_json(result, as_json)
+
+
+@app.command(epilog="Example: pbodl experiment table2 logs/*.parquet --config mine.toml --out results/table2")
+def table2(
+    data: Paths,
+    out: OutFolder,
+    config: ConfigFile = None,
+    preset: Preset = None,
+    changes: Changes = [],  # noqa: B006
+    test_days: Annotated[int, typer.Option(min=1, max=MOST, help="Number of last days to test on, with the model frozen.")] = 1,
+    every: Annotated[str, typer.Option(help="Period of one line of figures: 1h, 15m, 1d.")] = "1h",
+    trials: Annotated[
+        int, typer.Option(min=1, max=MOST, help="Number of settings to try for each model (1: the configured ones).")
+    ] = 1,
+    tune_rows: Annotated[
+        int, typer.Option(min=1, max=MOST, help="Number of rows to tune on, from the start of the log.")
+    ] = 200_000,
+    as_json: AsJson = False,
+) -> None:
+    """Run the protocol of Table 2 on your own log. Compares its models hour by hour; continues after an interruption."""
+    from pbodl.experiments.table2.table2_run import Table2Settings
+    from pbodl.experiments.table2.table2_run import table2 as run
+
+    settings = check_config(with_changes(chosen_tables(config, preset, data, out, False), changes))
+    with writing(out, "pbodl experiment table2"):
+        result = run(settings, data, out, Table2Settings(test_days, every, tune_rows, trials))
+    console.print(Markdown((out / "table2.md").read_text(encoding="utf-8")))
+    console.print(f"table2.md, table2.json and report.html are in {out}")
     print_json(result, as_json)
 
 

@@ -27,7 +27,6 @@ from pbodl.commands.warmup_command import tell_if_compiling
 from pbodl.errors import InputError
 from pbodl.models.snapshot import snapshots
 from pbodl.parallel.engines import check_engine
-from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
 from pbodl.streaming.metrics_board import LOOPBACK
 from pbodl.streaming.online_service import Options, parse_speed
 from pbodl.streaming.online_service import online as learn_online
@@ -61,7 +60,7 @@ def online(
         int,
         typer.Option(min=1, max=MOST_WORKERS, help="Number of threads, or processes with --engine ray, that learn in parallel."),
     ] = 1,
-    merge: Merge = DEFAULT_MERGE,
+    merge: Merge = None,
     engine: Engine = "threads",
     address: RayAddress = None,
     shards: Shards = 1,
@@ -94,7 +93,6 @@ def online(
         join=StreamOptions(**given),
         given=tuple(given),
         workers=workers,
-        merge=merge,
         publish=publish,
         publish_every=publish_every,
         publish_exact=publish_exact,
@@ -109,7 +107,9 @@ def online(
         metrics_host=metrics_host,
         start_from=start_from,
     )
-    settings = _settings(config, preset, out, start_from, [*changes, *([] if model is None else [f"model.kind={model}"])])
+    named = {"model.kind": model, "training.merge": merge}
+    changes = [*changes, *(f"{key}={value}" for key, value in named.items() if value is not None)]
+    settings = _settings(config, preset, out, start_from, changes)
     tell_if_compiling()
     try:
         with live_status(source) as show:

@@ -12,9 +12,9 @@ from pbodl.data.guess.schema_guess import guess
 from pbodl.data.log.csv_layout import delimiter_of
 from pbodl.data.schema import Schema
 from pbodl.interface.workflow import tables_for
-from pbodl.parallel.merge import MERGES
 from pbodl.training.display import console
 from pbodl.training.presets import PRESETS
+from pbodl.training.worker_rules import MERGES
 
 Paths = Annotated[list[str], typer.Argument(help="Files (CSV, JSON lines, Parquet, Arrow), globs, folders or s3:// addresses.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder written by `pbodl train` or `pbodl online`.")]
@@ -32,7 +32,9 @@ BadRows = Annotated[str, typer.Option(help="Action on a bad row: stop, or skip."
 BadRowsFile = Annotated[str | None, typer.Option(help="File that collects skipped rows with the reason.")]
 Columns = Annotated[str | None, typer.Option(help="Names of all columns of a CSV file without a header: click,user,ad.")]
 Delimiter = Annotated[str | None, typer.Option(help="Character between the values of a CSV file, or tab (default: find out).")]
-Merge = Annotated[str, typer.Option(help=f"Rule for merging the workers' updates: {', '.join(MERGES)} (the paper's).")]
+Merge = Annotated[
+    str | None, typer.Option(help=f"Rule for merging the workers' updates: {', '.join(MERGES)} (the paper's); training.merge.")
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Random seed for the generated data.")]
 MOST = 10**12  # rows, bytes, candidates: more is a slip of the finger
 MOST_WORKERS = 1024

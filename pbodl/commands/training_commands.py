@@ -32,13 +32,13 @@ from pbodl.commands.shared_options import (
 from pbodl.commands.warmup_command import tell_if_compiling
 from pbodl.parallel.cluster.ledger import ledger_table
 from pbodl.parallel.engines import check_engine
-from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
-from pbodl.parallel.threads.learning_threads import burn_in_of, threads_for
+from pbodl.parallel.threads.learning_threads import threads_for
 from pbodl.system.atomic_files import write_file
 from pbodl.training.config import check_config, to_toml, with_changes
 from pbodl.training.display import console, log_notes, periods_table
 from pbodl.training.session import Interrupted
 from pbodl.training.session import train as train_model
+from pbodl.training.worker_rules import burn_in_of
 
 
 def train(
@@ -56,8 +56,8 @@ def train(
         int,
         typer.Option(min=1, max=MOST_WORKERS, help="Number of threads, or processes with --engine ray, that learn in parallel."),
     ] = 1,
-    merge: Merge = DEFAULT_MERGE,
-    burn_in: Annotated[str | None, typer.Option(help="Amount to learn with one worker first: 100k, 2d.")] = None,
+    merge: Merge = None,
+    burn_in: Annotated[str | None, typer.Option(help="Amount to learn with one worker first: 100k, 2d; training.burn_in.")] = None,
     engine: Engine = "threads",
     address: RayAddress = None,
     shards: Shards = 1,
@@ -71,20 +71,22 @@ def train(
 ) -> None:
     """Learn from a log in one pass. Each row is predicted before it is learned."""
     check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits)
-    how: dict[str, Any] = {"prepare": threads_for(workers, merge, burn_in)}
-    if engine == "ray":
-        from pbodl.parallel.cluster.on_ray import RaySettings, ray_for
-
-        ray = RaySettings(
-            workers=workers, shards=shards, rows=minibatch, merge=merge, burn_in=burn_in_of(burn_in), half=wire_bits == 16,
-            address=address,
-        )  # fmt: skip
-        how = {"engine": ray_for(ray)}
-    options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every}
+    options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every, "training.merge": merge}
+    options["training.burn_in"] = burn_in
     changes = [*changes, *(f"{key}={value}" for key, value in options.items() if value is not None)]
     settings = check_config(
         with_changes(chosen_tables(config, preset, data, out, resume, layout_keys(columns, delimiter)), changes)
     )
+    training = settings.training
+    how: dict[str, Any] = {"prepare": threads_for(workers, training.merge, training.burn_in)}
+    if engine == "ray":
+        from pbodl.parallel.cluster.on_ray import RaySettings, ray_for
+
+        ray = RaySettings(
+            workers=workers, shards=shards, rows=minibatch, merge=training.merge, burn_in=burn_in_of(training.burn_in),
+            half=wire_bits == 16, address=address,
+        )  # fmt: skip
+        how = {"engine": ray_for(ray)}
     tell_if_compiling()
     try:
         summary = train_model(

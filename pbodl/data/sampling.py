@@ -1,7 +1,13 @@
 """Negative sampling and its recalibration (PBODL §4.1): keep every click and a share w of the other rows.
 
 Whether a row is kept is a pure function of (seed, position in the stream), so that a replay keeps the same rows.
+
+Multiple data (PBODL §4.5): several sets of workers learn the same clicks, and each its own sample of the other rows. The parameter
+server multiplies what they send. So a row that k of s sets have kept counts to the power k/s, and a click, which all have, to the
+power 1. `NegativeSets` does just that, without learning any row twice. The paper counts every set in full: k, and s.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,19 +54,57 @@ def is_kept(position, seed, rate):
 
 
 @jit
-def _keep(clicks, first, seed, rate, kept):
+def times_kept(position, seed, rate, sets):
+    """In how many of the sets the negative at a position of the stream is."""
+    count = 0
+    for number in range(sets):
+        count += is_kept(position, seed + np.uint64(number), rate)
+    return count
+
+
+@jit
+def _keep(clicks, positions, seed, rate, sets, kept):
     """MODIFIES: kept."""
     for i in range(len(clicks)):
-        kept[i] = clicks[i] > 0 or is_kept(first + np.uint64(i), seed, rate)
+        kept[i] = sets if clicks[i] > 0 else times_kept(positions[i], seed, rate, sets)
 
 
-def kept_rows(clicks: NDArray[np.float32], position: int, seed: int, rate: float) -> NDArray[np.bool_]:
-    """Which rows of a batch that starts at `position` of the stream are learned from."""
-    kept = np.ones(len(clicks), dtype=np.bool_)
-    if rate < 1.0:
-        with np.errstate(over="ignore"):
-            _keep(clicks, np.uint64(position), np.uint64(seed), rate, kept)
+def kept_rows(clicks: NDArray[np.float32], position: int, seed: int, rate: float, sets: int = 1) -> NDArray[np.bool_]:
+    """Which rows of a batch that starts at `position` of the stream are learned from, in any of the sets."""
+    if rate >= 1.0:
+        return np.ones(len(clicks), dtype=np.bool_)
+    return sets_with(clicks, np.arange(position, position + len(clicks), dtype=np.uint64), seed, rate, sets) > 0
+
+
+def sets_with(clicks: NDArray[np.float32], positions: NDArray[np.uint64], seed: int, rate: float, sets: int) -> NDArray[np.int32]:
+    """In how many of the sets each row is; clicks are in all."""
+    kept = np.empty(len(clicks), np.int32)
+    with np.errstate(over="ignore"):
+        _keep(clicks, positions, np.uint64(seed), rate, sets, kept)
     return kept
+
+
+class NegativeSets(NamedTuple):
+    """The sets of workers that learn from a stream: how many, and whether each counts in full, as in the paper."""
+
+    sets: int = 1
+    paper: bool = False
+
+    def share(self, rate: float) -> float:
+        """The share of the negatives that some set has.
+
+        >>> NegativeSets(2).share(0.5)
+        0.75
+        """
+        return rate if self.sets == 1 else 1.0 - (1.0 - rate) ** self.sets
+
+    def powers(self, clicks: NDArray[np.float32], positions: NDArray[np.uint64], seed: int, rate: float) -> NDArray[np.float32]:
+        """How much each row at some positions of the stream counts."""
+        kept = sets_with(clicks, positions, seed, rate, self.sets).astype(np.float32)
+        return kept if self.paper else kept / np.float32(self.sets)
+
+
+ONE_SET = NegativeSets()
 
 
 def selected(batch: Batch, kept: NDArray[np.bool_]) -> Batch:

@@ -19,7 +19,6 @@ from pbodl.errors import InputError
 from pbodl.interface.results import Result
 from pbodl.models.contract import Model
 from pbodl.models.snapshot import load
-from pbodl.parallel.merge import DEFAULT as DEFAULT_MERGE
 from pbodl.parallel.threads.learning_threads import threads_for
 from pbodl.training.config import check_config, read_config, with_values
 from pbodl.training.display import bar, console, evaluation_tables
@@ -55,7 +54,7 @@ def train(
     resume: bool = False,
     keep_names: bool = False,
     workers: int = 1,
-    merge: str = DEFAULT_MERGE,
+    merge: str | None = None,
     burn_in: str | None = None,
     bad_rows: str = "stop",
     bad_rows_file: str | None = None,
@@ -74,17 +73,18 @@ def train(
     resume         continue from the newest snapshot in `out`
     keep_names     store readable feature names in `out`
     workers        number of threads that learn in parallel
-    merge          rule for merging the threads' updates
-    burn_in        amount to learn with one thread first: "100k", "2d"
+    merge          rule for merging the threads' updates: training.merge of the settings
+    burn_in        amount to learn with one thread first, "100k" or "2d": training.burn_in of the settings
     bad_rows       action on a bad row: "stop", or "skip"
     bad_rows_file  file that collects skipped rows with the reason
     """
     if out is None and (resume or keep_names):
         raise InputError("resume and keep_names need a run folder: give out='runs/...'")
     tables = tables_for(source, config=config, preset=preset, schema=schema, resumed=Path(out) if resume and out else None)
-    changes = dict(settings or {}) | ({} if model is None else {"model.kind": model})
-    prepare = threads_for(workers, merge, burn_in)
+    named = {"model.kind": model, "training.merge": merge, "training.burn_in": burn_in}
+    changes = dict(settings or {}) | {key: value for key, value in named.items() if value is not None}
     checked = check_config(with_values(tables, changes))
+    prepare = threads_for(workers, checked.training.merge, checked.training.burn_in)
     with contextlib.ExitStack() as stack:
         folder = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pbodl-")))
         try:

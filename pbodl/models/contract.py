@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pbodl._jit import first_compilation
 from pbodl.data.convert import Batch, from_data
-from pbodl.data.sampling import recalibrate
+from pbodl.data.sampling import ONE_SET, recalibrate
 from pbodl.data.schema import Schema, nearest
 from pbodl.errors import InputError
 from pbodl.models import joint_draws
@@ -65,6 +65,7 @@ class Model(ABC):
         self.run: Path | None = None  # the run folder that it was loaded from
         self.figures: dict[str, Any] | None = None  # of its training, and the page that shows them
         self.page: str | None = None
+        self.negatives = ONE_SET  # which negatives of a log are learned, if not all
         _join_river()
 
     def __init_subclass__(cls, **options: Any) -> None:

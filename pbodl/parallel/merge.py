@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.errors import InputError
+from pbodl.training.worker_rules import DEFAULT, MERGES, check_merge
 
-DEFAULT = "shared"
-MERGES = (DEFAULT, "add")
+__all__ = ["DEFAULT", "MERGES", "Shares", "all_of_it", "check_merge", "fair_shares"]
 SLOWNESS = 8.0
 SMALLEST_VARIANCE = 1e-9
 
@@ -33,13 +32,6 @@ class Shares(NamedTuple):
     precision: NDArray[np.float64]  # the share of Δπ to send
     mean: NDArray[np.float64]  # the share of d to send
     dense_mean: float
-
-
-def check_merge(merge: str) -> str:
-    """`merge` itself, if it is the name of a rule."""
-    if merge not in MERGES:
-        raise InputError(f"merge is {merge!r}; it must be one of: {', '.join(MERGES)}")
-    return merge
 
 
 def all_of_it(rows: int) -> Shares:

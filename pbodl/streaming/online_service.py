@@ -12,7 +12,6 @@ from pbodl.data.log.row_blocks import layout_of
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
 from pbodl.models.snapshot import load, naming_snapshot, snapshots
-from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.threads.learning_threads import threads_for
 from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.dead_letters import DeadLetters
@@ -33,6 +32,7 @@ from pbodl.system.stop_signals import StopRequest, stop_signals
 from pbodl.training.config import Config, to_toml
 from pbodl.training.session import Interrupted
 from pbodl.training.stream_status import Show
+from pbodl.training.worker_rules import stream_burn_in
 
 logger = logging.getLogger(__name__)
 CLOSING = 0.95  # seconds that the source has to end a read after a signal
@@ -46,7 +46,6 @@ class Options(NamedTuple):
     out: Path
     join: StreamOptions = StreamOptions()
     workers: int = 1
-    merge: str = DEFAULT
     publish: str | None = None
     publish_every: float = 2.0
     publish_exact: bool = False  # bit for bit, instead of compactly
@@ -68,7 +67,7 @@ def online(config: Config, options: Options, show: Show = lambda values: None) -
 
     After SIGINT or SIGTERM it saves, and raises `Interrupted`.
     """
-    threads = threads_for(options.workers, options.merge, None)
+    threads = threads_for(options.workers, config.training.merge, stream_burn_in(config.training.burn_in))
     if options.speed is not None and "://" in options.source:
         raise InputError("--speed is for replaying a file; leave it out for a stream, which has its own speed")
     figures: dict[str, Any] = {}

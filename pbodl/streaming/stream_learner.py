@@ -80,7 +80,8 @@ class StreamLearner:
         if options.settle not in ("in-step", "at-end"):
             raise InputError(f"--settle is {options.settle!r}; allowed are 'in-step' and 'at-end'")
         in_step, seed = options.settle == "in-step", model.spec.seed
-        self.join = Join(config.schema, window, late, options.capacity, model.negative_rate, seed, in_step=in_step)
+        rate, sets = model.negative_rate, config.training.negatives
+        self.join = Join(config.schema, window, late, options.capacity, rate, seed, in_step=in_step, sets=sets)
         self.watchdog = Watchdog(model)
         self.fields, self.honesty = FieldWatch(model), MartingaleWatch(model)
         self._take_back = TakeBack(model) if options.on_alarm == "drop" else None

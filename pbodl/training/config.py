@@ -12,13 +12,16 @@ import msgspec
 import tomli_w
 
 import pbodl.baselines  # noqa: F401  registers its kinds of models
+from pbodl.data.sampling import NegativeSets
 from pbodl.data.schema import Field, Schema, nearest
 from pbodl.errors import InputError
 from pbodl.models.clock import Duration, parse_duration
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.spec import AS_PRINTED, DeepSpec, FieldPrior, PairSpec, Prior
-from pbodl.training.visits.reinforcement import reinforced
+from pbodl.training.visits.reinforcement import check_sets, reinforced
+from pbodl.training.worker_rules import DEFAULT as DEFAULT_MERGE
+from pbodl.training.worker_rules import burn_in_of, check_merge
 
 FROM_TRAINING = ("half_life", "negative_rate")  # keys of a model's spec that belong to [training]
 DEFAULT_KIND = "pair-fm"
@@ -30,7 +33,10 @@ class TrainingSpec(msgspec.Struct, frozen=True):
 
     passes          visits to every minibatch of 256 rows (§4.5 of the paper); 1 learns each row once
     ep              make the visits by expectation propagation: at most `passes` of them, until they change nothing
-    power           "once": all visits together count a row once; "paper": every visit counts it, as the paper does
+    sets            sets of workers with the same clicks, and each its own sample of the non-clicks (`negative_rate`)
+    power           "once": all visits and sets together count a row once; "paper": each counts it, as in the paper
+    merge           rule for merging the updates of several workers: "shared", or "add" (the paper's)
+    burn_in         amount that one worker learns before the others join: "100k" rows, "2d"
     negative_rate   share of the non-clicks to learn from, above 0 and at most 1; "auto" keeps about ten for each click
     half_life       time to forget half of the evidence: "7d", "12h", or "1M rows"; absent: never forget
     every           period of one line of figures: "1d", "1h", "100k rows"
@@ -39,11 +45,19 @@ class TrainingSpec(msgspec.Struct, frozen=True):
 
     passes: int = 1
     ep: bool = False
+    sets: int = 1
     power: str = "once"
+    merge: str = DEFAULT_MERGE
+    burn_in: str | int | None = None
     negative_rate: float | str = 1.0
     half_life: str | None = None
     every: str | None = None
     snapshot_every: float = 60.0
+
+    @property
+    def negatives(self) -> NegativeSets:
+        """Which non-clicks are learned, and how much they count."""
+        return NegativeSets(self.sets, self.power == "paper")
 
     def period(self, schema: Schema) -> Duration:
         """The period of one line of figures: `every` if given, else a day, or 100,000 rows if there is no time column."""
@@ -72,7 +86,8 @@ class Config(NamedTuple):
     def prepare(self, model: Model) -> Model:
         """The model, which learns as [training] says from now on; one that was loaded needs this too."""
         training = self.training
-        if (learning := reinforced(training.passes, training.ep, training.power)) is not None:
+        model.negatives = training.negatives
+        if (learning := reinforced(training.passes, training.ep, training.power, training.sets)) is not None:
             if not isinstance(model, DeepProbit):
                 raise InputError(f"[training] passes and ep are for the deep probit models; {self.kind!r} learns each row once")
             model.learn_with(learning)
@@ -153,6 +168,11 @@ def check_config(tables: Mapping[str, Any]) -> Config:
     rate = config.training.negative_rate
     if isinstance(rate, str) and rate != "auto":
         raise InputError(f'[training] negative_rate is {rate!r}; it must be a number above 0 and at most 1, or "auto"')
+    check_sets(config.training.sets, rate)
+    check_merge(config.training.merge)
+    burn_in = burn_in_of(config.training.burn_in)
+    if burn_in is not None and not burn_in.in_rows and schema.time is None:
+        raise InputError(f"[training] burn_in is {config.training.burn_in!r}, and the schema has no time column; give rows: '100k'")
     config.build()
     config.training.period(schema)
     return config

@@ -199,12 +199,17 @@ def learn_rows(
     Returns the learned rows, the prediction made for each before learning, and the number of stream rows that each represents.
     """
     assert batch.clicks is not None
-    rate = model.negative_rate
-    kept = selected(batch, kept_rows(batch.clicks, position, getattr(model.spec, "seed", 0), rate))
+    rate, sets, seed = model.negative_rate, model.negatives, getattr(model.spec, "seed", 0)
+    chosen = kept_rows(batch.clicks, position, seed, rate, sets.sets)
+    kept = selected(batch, chosen)
     if not len(kept):
         return kept, np.zeros(0), np.zeros(0)
     assert kept.clicks is not None
-    return kept, (learn or model.learn)(kept), stands_for(kept.clicks, rate)
+    if sets.sets > 1:
+        positions = (position + np.flatnonzero(chosen)).astype(np.uint64)
+        kept = kept._replace(weights=kept.weights * sets.powers(kept.clicks, positions, seed, rate))
+    assert kept.clicks is not None
+    return kept, (learn or model.learn)(kept), stands_for(kept.clicks, sets.share(rate))
 
 
 def stands_for(clicks: NDArray[np.float32], rate: float) -> NDArray[np.float64]:

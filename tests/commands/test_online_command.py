@@ -40,10 +40,10 @@ def test_options_arrive_by_name(learned):
     result = run(*(word for pair in GIVEN.items() for word in pair), *flags)
     assert result.stdout.splitlines()[-1] == '{"events": 3, "rows_learned": 2}'
     ((config, options),) = learned
-    assert (config.kind, config.model["dim"]) == ("sparse-mlp", 3)
+    assert (config.kind, config.model["dim"], config.training.merge) == ("sparse-mlp", 3, "add")
     join = StreamOptions(window="5m", late="2h", capacity=77, on_alarm="drop", settle="at-end")
     assert options == Options(
-        source="log.jsonl", out=Path("run"), join=join, workers=2, merge="add", publish="models", publish_every=3.5,
+        source="log.jsonl", out=Path("run"), join=join, workers=2, publish="models", publish_every=3.5,
         burn_in=("old.csv",), begin="end", until_end=True, speed=60.0, accept_gap=True, release=True, dead_letters="bad.jsonl",
         metrics_port=9001, metrics_host="0.0.0.0", start_from=Path("runs/first"),
     )  # fmt: skip

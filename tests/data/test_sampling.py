@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbodl.data.convert import from_data
-from pbodl.data.sampling import auto_rate, check_rate, kept_rows, recalibrate, selected
+from pbodl.data.sampling import NegativeSets, auto_rate, check_rate, kept_rows, recalibrate, selected, sets_with
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 
@@ -85,6 +85,23 @@ def test_a_lower_rate_keeps_a_part_of_what_a_higher_does() -> None:
     clicks = np.zeros(5_000, np.float32)
     few, many = (kept_rows(clicks, 0, 0, rate) for rate in (0.1, 0.6))
     assert not (few & ~many).any()
+
+
+def test_sets_are_independent_samples_that_together_count_a_row_once() -> None:
+    clicks = np.where(np.arange(50_000) % 10 == 0, 1.0, 0.0).astype(np.float32)
+    positions, rate = np.arange(100, 50_100, dtype=np.uint64), 0.3
+    alone = [kept_rows(clicks, 100, 7 + number, rate) for number in range(3)]
+    times = sets_with(clicks, positions, 7, rate, 3)
+    np.testing.assert_array_equal(times, np.sum(alone, axis=0))
+    np.testing.assert_array_equal(kept_rows(clicks, 100, 7, rate, 3), times > 0)
+    once, paper = (NegativeSets(3, paper).powers(clicks, positions, 7, rate) for paper in (False, True))
+    assert (once[clicks > 0] == 1.0).all() and (paper[clicks > 0] == 3.0).all()
+    np.testing.assert_allclose(once, times / 3, rtol=1e-6)
+    # A non-click counts 0.3 on the whole, as with one set; 1 - 0.7^3 of them are seen.
+    others = clicks == 0
+    assert abs(once[others].mean() - rate) < 4 * np.sqrt(rate * 0.7 / 3 / others.sum())
+    assert abs((times[others] > 0).mean() - NegativeSets(3).share(rate)) < 4 * np.sqrt(0.25 / others.sum())
+    assert NegativeSets(3).share(rate) == pytest.approx(1 - 0.7**3) and NegativeSets().share(rate) == rate
 
 
 def test_kept_rows_of_a_batch() -> None:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from pbodl.errors import InputError
-from pbodl.parallel.merge import MERGES, SLOWNESS, all_of_it, check_merge, fair_shares
+from pbodl.parallel.merge import SLOWNESS, all_of_it, fair_shares
 
 
 def shares(workers=16, rows=256, touches=(1, 3, 256), frequency=(1e-6, 0.01, 1.0), variance=0.12):
@@ -27,12 +26,6 @@ def test_shares_are_those_of_a_naive_loop():
     share = shares(touches=touches, frequency=frequency)
     np.testing.assert_allclose(share.mean, comp)
     assert share.mean[0] == 1.0
-
-
-def test_rules_are_checked_by_name():
-    assert [check_merge(name) for name in MERGES] == list(MERGES)
-    with pytest.raises(InputError, match="merge is 'average'; it must be one of"):
-        check_merge("average")
 
 
 def test_power_and_precision_take_the_root():

@@ -34,12 +34,15 @@ ENGINE = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:au
 
 
 class KafkaBrokers:
-    """One broker, or several that hold a copy of every partition each."""
+    """One broker, or several that hold a copy of every partition each.
 
-    def __init__(self, folder: Path, count: int = 1, **settings: Any) -> None:
+    behind  port of a proxy through which clients of the plain listener come, for one broker
+    """
+
+    def __init__(self, folder: Path, count: int = 1, behind: int | None = None, **settings: Any) -> None:
         if FOLDER is None or JAVA is None:
             raise RuntimeError(MISSING)
-        self.folder, self.count = folder, count
+        self.folder, self.count, self._behind = folder, count, behind
         ports = _free_ports(count * (len(LISTENERS) + 1))
         self._ports = [ports[first : first + len(LISTENERS) + 1] for first in range(0, len(ports), len(LISTENERS) + 1)]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -50,7 +53,13 @@ class KafkaBrokers:
             self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._file(number)), "--add-scram", scram)
         for number in range(count):
             self.start(number, wait=False)
-        self.wait()
+        if behind is None:
+            self.wait()
+
+    @property
+    def port(self) -> int:
+        """Where the plain listener of the first broker is."""
+        return self._ports[0][0]
 
     def servers(self, listener: str = "PLAINTEXT") -> str:
         at = LISTENERS.index(listener)
@@ -156,7 +165,7 @@ class KafkaBrokers:
             "controller.quorum.voters": ",".join(voters),
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join([*listeners, f"CONTROLLER://127.0.0.1:{controller}"]),
-            "advertised.listeners": ",".join(listeners),
+            "advertised.listeners": ",".join([f"{LISTENERS[0]}://127.0.0.1:{self._behind or clients[0]}", *listeners[1:]]),
             "listener.security.protocol.map": ",".join(f"{a}:{b}" for a, b in zip(names, protocols, strict=True)),
             "log.dirs": self.folder / f"data-{number}",
             "offsets.topic.replication.factor": copies,

@@ -83,6 +83,9 @@ def test_the_model_is_built_as_described():
         (["training.negative_rate=few"], ["negative_rate is 'few'", '"auto"']),
         (["training.half_life=soon"], ["half_life is 'soon'", "'7d'"]),
         (["training.every=often"], ["every is 'often'"]),
+        (["training.merge=average"], ["merge is 'average'", "shared, add"]),
+        (["training.burn_in=soon"], ["burn_in is 'soon'"]),
+        (["training.sets=many"], ["[training]", "sets"]),
         (["model.prior.fields.usr.linear=1"], ["unknown field 'usr'", "did you mean 'user'"]),
     ],
 )

@@ -1,9 +1,11 @@
 """The training loop itself: figures are counted beside the learning, and none is lost on the way."""
 
+import numpy as np
 import pytest
 
 from pbodl.data.log.chunks import Chunk, LogPosition
-from pbodl.training.run import Run, Status
+from pbodl.data.sampling import kept_rows
+from pbodl.training.run import Run, Status, learn_rows
 from pbodl.training.tracker import Tracker
 from tests.click_log import click_log
 from tests.training.logs import chunks, small_config
@@ -45,3 +47,20 @@ def test_what_cannot_be_counted_is_not_saved(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="no room"):
         run.learn(read)
     assert not (tmp_path / "snapshots").exists()
+
+
+@pytest.mark.parametrize("power", ["once", "paper"])
+def test_sets_of_negatives_multiply_their_messages(power):
+    """Rows of several sets count as if each set had learned its own sample, to a power that makes up for their number."""
+    config = small_config(training={"negative_rate": 0.4, "sets": 2, "power": power})
+    batch = chunks(click_log(ROWS), size=ROWS)[0].batch
+    model = config.build(0.4)
+    learned, predicted, stands_for = learn_rows(model, batch, 1000)
+    sets = [kept_rows(batch.clicks, 1000, model.spec.seed + one, 0.4) for one in (0, 1)]
+    times = np.add(*sets, dtype=np.float32)
+    np.testing.assert_array_equal(learned.times, batch.times[times > 0])
+    np.testing.assert_allclose(learned.weights, (batch.weights * times)[times > 0] / (1 if power == "paper" else 2))
+    np.testing.assert_allclose(stands_for, np.where(learned.clicks > 0, 1.0, 1 / (1 - 0.6**2)))
+    ref = config.build(0.4)
+    np.testing.assert_array_equal(predicted, ref.learn(learned))
+    assert model.rows_learned == len(learned) == len(predicted)

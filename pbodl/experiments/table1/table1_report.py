@@ -26,7 +26,9 @@ def write_table1(out: Path, result: Mapping[str, Any], config: Config) -> None:
         f"({facts['test_days']} day(s)); {facts['seeds']} seed(s); {facts['trials']} settings tried per model on the first "
         f"{min(facts['tune_rows'], facts['train_rows']):,} training rows."
     )
-    chosen = [(model["name"], _chosen(model["chosen"])) for model in result["models"]]
+    if facts["training"]:
+        lead += f" [training] of all models that can: {settings_text(facts['training'])}."
+    chosen = [(model["name"], chosen_text(model["chosen"])) for model in result["models"]]
     text = f"# Table 1\n\n{lead}\n\n{markdown(COLUMNS, rows)}\n\n"
     text += f"## Settings chosen\n\n{markdown(('model', 'settings'), chosen)}\n\n"
     text += f"Data checksum {facts['checksum']}, PBODL {facts['version']}.\n"
@@ -51,15 +53,16 @@ def _row(model: Mapping[str, Any]) -> list[str]:
     speed = sorted(run["rows_per_second"] for run in model["runs"])
     return [
         model["name"], number(model["auc"]), number(model["log_loss"]), number(published[0]), number(published[1]),
-        number(_mean(progressive, "auc")), number(_mean(progressive, "log_loss")),
-        number(_mean([each["new_ads"] for each in progressive], "auc")),
-        number(_mean([each["new_ads"] for each in progressive], "log_loss")),
+        number(mean_of(progressive, "auc")), number(mean_of(progressive, "log_loss")),
+        number(mean_of([each["new_ads"] for each in progressive], "auc")),
+        number(mean_of([each["new_ads"] for each in progressive], "log_loss")),
         *(_difference(model, reference, figure) for reference in REFERENCES for figure in ("auc", "log_loss")),
         f"{speed[len(speed) // 2]:,.0f}", f"{sum(sum(run['seconds'].values()) for run in model['runs']):.0f}",
     ]  # fmt: skip
 
 
-def _mean(lines: Sequence[Mapping[str, Any]], key: str) -> float | None:
+def mean_of(lines: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    """The mean of a figure over several lines; None if none has it."""
     values = [line[key] for line in lines if line[key] is not None]
     return sum(values) / len(values) if values else None
 
@@ -76,7 +79,8 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {_plain(value)}" for key, value in settings.items() if key != "seed") or "defaults"
 
 
-def _chosen(chosen: Mapping[str, Any]) -> str:
+def chosen_text(chosen: Mapping[str, Any]) -> str:
+    """The settings that were chosen for a model."""
     half_life = {} if chosen["half_life"] is None else {"half_life": chosen["half_life"]}
     return settings_text({**chosen["model"], **half_life})
 

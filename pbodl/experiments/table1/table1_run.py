@@ -16,14 +16,18 @@ from pbodl.experiments.outcomes import key_of, read_outcome, write_json
 from pbodl.experiments.table1.entries import TABLE_1, Table1Entry
 from pbodl.experiments.table1.protocol import SplitLog, first_batches, run_model, survey
 from pbodl.experiments.table1.table1_report import write_table1
+from pbodl.models.contract import Model
+from pbodl.models.deep_probit import DeepProbit
 from pbodl.system.tensors import read_arrays, write_arrays
-from pbodl.training.config import Config, check_config, to_tables, with_changes
+from pbodl.training.config import Config, TrainingSpec, check_config, to_tables, with_changes
 from pbodl.training.display import bar
 from pbodl.training.paired import difference, resampled
 from pbodl.training.tuning.tune import Trial, so_far, tune
 
-__all__ = ["table1"]
+__all__ = ["run_entries", "table1"]
 REFERENCES = ("AdPredictor", "FTRL", "MatchBox")
+OF_SAMPLING = ("negative_rate", "sets", "power")  # keys of [training] for every kind of model
+OF_NOTES = ("passes", "ep", *OF_SAMPLING)  # and for those of the paper
 
 
 class Table1Settings(NamedTuple):
@@ -39,13 +43,25 @@ def table1(
     config: Config, paths: Sequence[str], out: Path, settings: Table1Settings, entries: Sequence[Table1Entry] = TABLE_1
 ) -> dict[str, Any]:
     """Run what is not done yet and write table1.md, table1.json and report.html; returns the content of table1.json."""
+    table = run_entries(config, paths, out, settings, entries)
+    write_json(out / "table1.json", table)
+    write_table1(out, table, config)
+    return table
+
+
+def run_entries(
+    config: Config, paths: Sequence[str], out: Path, settings: Table1Settings, entries: Sequence[Table1Entry],
+    every: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Tune, train and test the models, and compare their tests; `every` is the period of a line of progressive figures."""
     out.mkdir(parents=True, exist_ok=True)
     with bar() as progress:
         task = progress.add_task("reading the log", total=_rows(paths, config), text="")
         log = survey(paths, config.schema, settings.test_days, lambda rows: progress.update(task, completed=rows))
         results = []
         for entry in entries:
-            chosen = _tuned(entry, config, log, out, settings, progress)
+            start = start_of(entry, config, every)
+            chosen = _tuned(entry, start, log, out, settings, progress)
             seeds = settings.seeds if "seed" in chosen.build().spec.__struct_fields__ else 1
             runs = [_run(entry, chosen, seed, log, out, progress) for seed in range(seeds)]
             about = {"name": entry.name, "kind": entry.kind, "published": entry.published, "chosen": _chosen(chosen)}
@@ -53,12 +69,24 @@ def table1(
     _compare(results, out)
     provenance = {
         "version": version("pbodl"), "data": list(paths), "checksum": log.checksum, "rows": log.rows, "train_rows": log.train_rows,
-        **settings._asdict(),
+        "test_start": log.test_start, "training": _given(config, OF_NOTES), **settings._asdict(),
     }  # fmt: skip
-    table = {"provenance": provenance, "models": results}
-    write_json(out / "table1.json", table)
-    write_table1(out, table, config)
-    return table
+    return {"provenance": provenance, "models": results}
+
+
+def start_of(entry: Table1Entry, config: Config, every: str | None = None) -> Config:
+    """The entry's configuration before tuning: it learns as [training] of `config` says, as far as its kind of model can."""
+    keys = OF_NOTES if issubclass(Model.kinds[entry.kind], DeepProbit) else OF_SAMPLING
+    training = _given(config, keys) | ({} if every is None else {"every": every})
+    if keys is OF_SAMPLING and config.training.sets == 1:
+        training.pop("power", None)  # was about visits
+    return check_config({"schema": to_tables(config)["schema"], "model": {"kind": entry.kind, **entry.model}, "training": training})
+
+
+def _given(config: Config, keys: Sequence[str]) -> dict[str, Any]:
+    usual = TrainingSpec()
+    given = {key: getattr(config.training, key) for key in keys}
+    return {key: value for key, value in given.items() if value != getattr(usual, key)}
 
 
 def _rows(paths: Sequence[str], config: Config) -> int | None:
@@ -66,10 +94,10 @@ def _rows(paths: Sequence[str], config: Config) -> int | None:
         return reader.rows_total
 
 
-def _tuned(entry: Table1Entry, config: Config, log: SplitLog, out: Path, settings: Table1Settings, progress: Any) -> Config:
-    """The entry's configuration, tuned on the first part of the training days."""
-    tables = {"schema": to_tables(config)["schema"], "model": {"kind": entry.kind, **entry.model}}
-    start = check_config(tables)
+def _tuned(entry: Table1Entry, start: Config, log: SplitLog, out: Path, settings: Table1Settings, progress: Any) -> Config:
+    """The entry's configuration, tuned on the first part of the training days; one trial tunes nothing."""
+    if settings.trials == 1:
+        return start
     path = out / "tuning" / f"{entry.label}.json"
     key = key_of(log._asdict(), to_tables(start), settings.tune_rows, settings.trials)
     done = read_outcome(path, key)

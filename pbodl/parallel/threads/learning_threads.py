@@ -25,7 +25,7 @@ from pbodl.kernels.arguments import (
 )
 from pbodl.kernels.network import learn_batch
 from pbodl.kernels.thread_blocks import PATIENCE, learn_blocks
-from pbodl.models.clock import Duration, parse_duration
+from pbodl.models.clock import Duration
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.learning import Learning
@@ -34,6 +34,7 @@ from pbodl.parallel.schedule import Round, Schedule, check_workers
 from pbodl.parallel.threads.copies import ROOM, Copies, MeanShares
 from pbodl.parallel.threads.frequent import frequent_rows
 from pbodl.training.visits.reinforcement import refuse_reinforced
+from pbodl.training.worker_rules import burn_in_of
 
 BLOCK = 512  # samples between two exchanges of the copied weights, at the end of the ramp
 SMALLEST = 128  # samples in a block at the end of a batch
@@ -155,16 +156,9 @@ def learn_with_threads(
     model.learn_with(Threads(workers, merge, burn_in, in_turns))
 
 
-def threads_for(workers: int, merge: str, burn_in: str | None) -> Callable[[Model], None]:
-    """What the options of the command line ask for, to apply to the model; wrong options are refused before anything is read."""
+def threads_for(workers: int, merge: str, burn_in: str | int | None) -> Callable[[Model], None]:
+    """What the options and [training] ask for, to apply to the model; what is wrong is refused before anything is read."""
     check_workers(workers)
     check_merge(merge)
     span = burn_in_of(burn_in)
     return lambda model: learn_with_threads(model, workers, merge, span)
-
-
-def burn_in_of(given: str | None) -> Duration | None:
-    """The burn-in that an option such as 100k (rows) or 2d means."""
-    if given is not None and given.strip()[-1:] in "0123456789kM":
-        given = f"{given} rows"
-    return None if given is None else parse_duration(given, "burn_in")

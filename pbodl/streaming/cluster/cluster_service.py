@@ -55,6 +55,7 @@ from pbodl.training.session import Interrupted
 from pbodl.training.stream_status import Show
 from pbodl.training.tracker import plain
 from pbodl.training.visits.reinforcement import refuse_reinforced
+from pbodl.training.worker_rules import burn_in_of, stream_burn_in
 
 logger = logging.getLogger(__name__)
 POLL = 0.1  # seconds between two rounds of questions to the workers
@@ -80,6 +81,7 @@ def online_on_ray(config: Config, options: Options, cluster: ClusterOptions, sho
         raise InputError("--on-alarm drop needs all rows in one process; with --engine ray, use --on-alarm hold (the default)")
     if options.speed is not None:
         raise InputError("--speed is for replaying a file in one process; leave it out with --engine ray")
+    stream_burn_in(config.training.burn_in)
     refuse_reinforced(getattr(config.build(), "learning", None), "--engine")
     partitions = partitions_of(options.source)
     if options.workers > len(partitions):
@@ -204,7 +206,8 @@ def _plan(
         options.accept_gap, options.until_end, (),
     )  # fmt: skip
     rows = minibatch(options.workers) if cluster.rows is None else cluster.rows
-    settings = WorkerSettings(options.workers, cluster.shards, rows, options.merge, cluster.half)
+    training = config.training
+    settings = WorkerSettings(options.workers, cluster.shards, rows, training.merge, cluster.half, burn_in_of(training.burn_in))
     return SessionPlan(snapshot, partitions, task, settings, cluster.address is not None)
 
 

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.cluster.work_format import decode_pulled
 from pbodl.parallel.cluster.worker_slot import Ask
@@ -41,6 +42,7 @@ class WorkerSettings(NamedTuple):
     rows: int = 512  # of a minibatch, at most
     merge: str = DEFAULT
     half: bool = True  # messages travel in 16 bits
+    burn_in: Duration | None = None  # while all workers together take as many rows at a time as one would
 
 
 class LearnedMinibatch(NamedTuple):
@@ -92,7 +94,7 @@ class StreamWorker:
         self.lanes, self.settings, self._ask = lanes, settings, ask
         self._epoch = str(epoch).encode()
         self._worker = Worker(model, "", settings.merge)
-        self.schedule = Schedule(settings.workers, settings.rows)
+        self.schedule = Schedule(settings.workers, settings.rows, settings.burn_in)
         self.seen, self.limit = 0, float("inf")
         self.clock, self.variance = 0.0, 0.0
         self._others: deque[int] = deque([settings.workers - 1], REMEMBERED)

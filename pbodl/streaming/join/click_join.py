@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.hashing import wrapping
+from pbodl.data.sampling import ONE_SET, NegativeSets
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.streaming.events import Events
@@ -66,16 +67,18 @@ class Join:
     rate      share of negatives to put out
     leap      seconds by which an event may be ahead of all others; further on it is dropped (`strays`), unless ten in a row are
     in_step   settle non-clicks in step with clicks, not only at their window's end
+    sets      sets of workers, each with its own sample of the negatives
     """
 
     def __init__(
         self, schema: Schema, window: float = 600.0, late: float = 3600.0, capacity: int = 1_000_000, rate: float = 1.0,
-        seed: int = 0, leap: float = 86400.0, in_step: bool = False,
+        seed: int = 0, leap: float = 86400.0, in_step: bool = False, sets: NegativeSets = ONE_SET,
     ) -> None:  # fmt: skip
         for name, value, least in (("window", window, 0.0), ("late", late, 0.0), ("join capacity", capacity, 1)):
             if not value >= least:
                 raise InputError(f"the {name} is {value}; it must be at least {least:g}")
-        self.rules = Rules(float(window), float(late), float(leap), np.uint64(seed), float(rate), in_step)
+        self.rules = Rules(float(window), float(late), float(leap), np.uint64(seed), float(rate), sets.sets, in_step)
+        self._sets = sets
         self.rows = WaitingRows(schema)
         self.counters = np.zeros(len(COUNTERS), np.int64)
         self._capacity = capacity
@@ -128,8 +131,12 @@ class Join:
         batch = self.rows.take(numbers)
         self.rows.drop_before(int(self._waiting.marks[0]))
         sign = np.where(roles == TAKE_BACK, np.float32(-1), np.float32(1))
-        batch = batch._replace(clicks=(roles == YES).astype(np.float32), weights=batch.weights * sign)
-        return Joined(batch, roles, np.where(roles == YES, 1.0, sign / self.rules.rate))
+        clicks = (roles == YES).astype(np.float32)
+        batch = batch._replace(clicks=clicks, weights=batch.weights * sign)
+        if self._sets.sets > 1:
+            powers = self._sets.powers(clicks, numbers.astype(np.uint64), int(self.rules.seed), self.rules.rate)
+            batch = batch._replace(weights=np.multiply(batch.weights, powers))
+        return Joined(batch, roles, np.where(roles == YES, 1.0, sign / self._sets.share(self.rules.rate)))
 
     @property
     def watermark(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
-from pbodl.data.sampling import is_kept
+from pbodl.data.sampling import times_kept
 from pbodl.streaming.events import CLICK, IMPRESSION
 from pbodl.streaming.join.id_ring import DONE, enter, find, leave, retire
 
@@ -38,6 +38,7 @@ class Rules(NamedTuple):
     leap: float
     seed: np.uint64
     rate: float
+    sets: int  # of workers, each with its own sample of the negatives
     in_step: bool  # non-clicks are settled with clicks of their age, and not only at the window's end
 
 
@@ -51,7 +52,7 @@ class Clock(NamedTuple):
 def settle(waiting, rules, number, counters, numbers, roles, size):
     """Decide that a waiting impression was not clicked. Returns `size`. MODIFIES: all arrays."""
     place = number % len(waiting.ids)
-    if is_kept(np.uint64(number), rules.seed, rules.rate):
+    if times_kept(np.uint64(number), rules.seed, rules.rate, rules.sets):
         waiting.status[place] = NEGATIVE
         counters[NEGATIVES] += 1
         numbers[size], roles[size] = number, NO
@@ -250,7 +251,7 @@ def join_events(kinds, ids, times, labels, waiting, early, clock, rules, counter
             waiting.status[number % len(waiting.ids)] = DONE
             waiting.marks[2] += 1
             counters[JOINED_ROWS] += 1
-            if labels[row] > 0 or is_kept(np.uint64(number), rules.seed, rules.rate):
+            if labels[row] > 0 or times_kept(np.uint64(number), rules.seed, rules.rate, rules.sets):
                 counters[POSITIVES if labels[row] > 0 else NEGATIVES] += 1
                 numbers[size], roles[size] = number, YES if labels[row] > 0 else NO
                 size += 1

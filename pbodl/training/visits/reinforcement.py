@@ -1,4 +1,6 @@
-"""Learning more from the same data (PBODL §4.5): several passes over a minibatch, expectation propagation, sets of negatives.
+"""Learning more from the same data (PBODL §4.5): several passes over a minibatch, or expectation propagation.
+
+The other way of §4.5, several sets of non-clicks, is in `data.sampling`; what is checked of its key is here.
 
 The paper's warning holds: all of these learn faster from abnormal data too (docs/lab/parallel.md has figures).
 
@@ -9,9 +11,6 @@ returns are those of the first visit to each row.
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.batch import Batch
-from pbodl.data.convert import concat
-from pbodl.data.sampling import kept_rows, selected
 from pbodl.errors import InputError
 from pbodl.gaussian import Gaussian
 from pbodl.kernels.arguments import (
@@ -29,6 +28,7 @@ from pbodl.kernels.network import learn_batch
 from pbodl.models.learning import Learning
 
 MOST_PASSES = 100
+MOST_SETS = 16
 
 
 class Passes(Learning):
@@ -87,14 +87,27 @@ class EP(Learning):
             self.converged += int(step <= self.tolerance)
 
 
-def reinforced(passes: int, ep: bool, power: str) -> Learning | None:
+def check_sets(sets: int, rate: float | str) -> None:
+    """InputError if the key `sets` is out of range, or has nothing to do: sets differ in the non-clicks that are left out."""
+    if not 1 <= sets <= MOST_SETS:
+        raise InputError(f"[training] sets is {sets}; it must be a whole number from 1 to {MOST_SETS}")
+    if sets > 1 and rate == 1.0:
+        raise InputError(
+            f"[training] sets is {sets}, and negative_rate is 1: all sets would have the same rows. Give a negative_rate below 1, "
+            'such as 0.3 or "auto", or leave out sets'
+        )
+
+
+def reinforced(passes: int, ep: bool, power: str, sets: int = 1) -> Learning | None:
     """How a model learns with these keys of [training]; None if they are the usual ones."""
     if power not in ("once", "paper"):
         raise InputError(f"[training] power is {power!r}; allowed are 'once' and 'paper'")
     if not 1 <= passes <= MOST_PASSES:
         raise InputError(f"[training] passes is {passes}; it must be a whole number from 1 to {MOST_PASSES}")
-    if passes == 1 and (ep or power == "paper"):
-        raise InputError("[training] ep and power are about several visits; give passes, such as 5, or leave them out")
+    if passes == 1 and ep:
+        raise InputError("[training] ep is about several visits; give passes, such as 5, or leave it out")
+    if passes == 1 and sets == 1 and power == "paper":
+        raise InputError("[training] power is about several visits or sets; give passes, such as 5, or sets, or leave it out")
     if ep and power == "paper":
         raise InputError("[training] power = 'paper' is not for ep, in which a row counts once by construction; remove one of them")
     if passes == 1:
@@ -106,21 +119,6 @@ def refuse_reinforced(learning: Learning | None, how: str) -> None:
     """InputError if a model that is to learn otherwise (`how`) was set to visit rows several times."""
     if isinstance(learning, EP | Passes):
         raise InputError(f"[training] passes: several visits to a minibatch are made by one worker; leave out passes, or {how}")
-
-
-def multiple_data(batch: Batch, position: int, seed: int, rate: float, sets: int, rows: int = 256, paper: bool = False) -> Batch:
-    """The rows of `sets` sets of workers: every set has all clicks, and its own random share `rate` of the non-clicks.
-
-    Minibatches of `rows` rows come from the sets in turn, so that workers that take one each learn all sets side by side. Every set
-    has the power 1/sets, so that together they count a click once; `paper=True` counts it once per set.
-    """
-    _at_least_one("sets", sets)
-    assert batch.clicks is not None
-    chosen = [selected(batch, kept_rows(batch.clicks, position, seed + number, rate)) for number in range(sets)]
-    power = np.float32(1.0 if paper else 1.0 / sets)
-    chosen = [part._replace(weights=part.weights * power) for part in chosen]
-    starts = range(0, max(len(part) for part in chosen), rows)
-    return concat([part.rows(start, start + rows) for start in starts for part in chosen if start < len(part)])
 
 
 def _ignored(outputs: Outputs, n: int) -> Outputs:

@@ -30,7 +30,7 @@ def write_events(folder: Path, events: list[dict], partitions: int) -> None:
 
 
 def options_of(folder: Path, **more) -> Options:
-    return Options(str(folder / "events"), folder / "run", JOIN, until_end=True, merge="add", **more)
+    return Options(str(folder / "events"), folder / "run", JOIN, until_end=True, **more)
 
 
 def test_a_worker_and_a_shard_are_killed_and_every_event_counts_once(tmp_path):

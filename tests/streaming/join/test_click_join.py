@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbodl.data.convert import concat
-from pbodl.data.sampling import is_kept
+from pbodl.data.sampling import NegativeSets, is_kept
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.models.deep_probit import FMMLP
@@ -102,6 +102,25 @@ def test_a_late_click_takes_its_negative_back() -> None:
     assert joined.batch.clicks.tolist() == [0, 0, 1]
     assert joined.stands_for.tolist() == [1, -1, 1]
     assert join.metrics()["late"] == 1
+
+
+@pytest.mark.parametrize("paper", [False, True])
+def test_a_non_click_counts_as_often_as_sets_have_it_and_is_taken_back_as_often(paper: bool) -> None:
+    shown = [impression(f"i{n}", 1000 + n, user=f"i{n}") for n in range(300)]
+    late = [click(f"i{n}", 1400 + n) for n in range(0, 300, 3)]
+    join = Join(SCHEMA, 60.0, 600.0, rate=0.4, seed=3, sets=NegativeSets(3, paper))
+    join.skip_holding()
+    joined = join.add(decoded([*shown, *late]))
+    with np.errstate(over="ignore"):
+        times = [sum(is_kept(np.uint64(n), np.uint64(3 + one), 0.4) for one in range(3)) for n in range(300)]
+    share = 1.0 if paper else 1.0 / 3.0
+    for time, role, weight in zip(joined.batch.times - 1000, joined.roles, joined.batch.weights, strict=True):
+        ref = {YES: 3, NO: times[int(time)], TAKE_BACK: -times[int(time)]}[role] * share
+        assert weight == pytest.approx(ref)
+    assert (joined.roles == NO).sum() == np.count_nonzero(times)
+    assert (joined.roles == TAKE_BACK).sum() == np.count_nonzero(times[::3])
+    np.testing.assert_allclose(joined.stands_for[joined.roles == NO], 1 / (1 - 0.6**3))
+    join.check_ledger()
 
 
 def test_in_step_a_click_brings_the_non_clicks_beside_it() -> None:

@@ -1,4 +1,4 @@
-"""Learning more from the same data: EP against the exact posterior, several passes, several sets of negatives, and taking back."""
+"""Learning more from the same data: EP against the exact posterior, several passes, and taking back."""
 
 import msgspec
 import numpy as np
@@ -7,10 +7,9 @@ import pytest
 import pbodl
 from pbodl.data.hashing import hash_value
 from pbodl.errors import InputError
-from pbodl.parallel.simulated import Cluster
 from pbodl.parallel.threads.learning_threads import learn_with_threads
 from pbodl.training.config import check_config
-from pbodl.training.visits.reinforcement import EP, Passes, multiple_data
+from pbodl.training.visits.reinforcement import EP, Passes
 from tests.click_log import RICH, click_log
 from tests.oracles.densities import probit_posterior
 from tests.parallel.logs import differing, fm, log_loss, market_log, plain_log, rich_log
@@ -126,34 +125,6 @@ def test_reinforced_models_still_learn():
         assert log_loss(batch, model.learn(batch)) < ref + 0.01
 
 
-def test_sets_have_all_clicks_and_other_non_clicks():
-    batch = market_log(4000)
-    assert batch.clicks is not None
-    sets = [multiple_data(batch, 0, seed, 0.3, sets=1) for seed in (5, 6)]
-    both = multiple_data(batch, 0, 5, 0.3, sets=2, rows=100)
-    assert both.clicks is not None
-    assert both.clicks.sum() == 2 * batch.clicks.sum()
-    assert len(both) == len(sets[0]) + len(sets[1])
-    assert both.weights.tolist() == [0.5] * len(both)
-    assert multiple_data(batch, 0, 5, 0.3, sets=2, paper=True).weights.tolist() == [1.0] * len(both)
-    first = both.rows(0, 100)
-    assert all(np.array_equal(a, b) for a, b in zip(first[:5], sets[0].rows(0, 100)[:5], strict=True))
-    assert all(np.array_equal(a, b) for a, b in zip(both.rows(100, 200)[:5], sets[1].rows(0, 100)[:5], strict=True))
-
-
-def test_several_sets_are_learned_side_by_side():
-    batch = market_log(12_000, seed=9)
-    assert batch.clicks is not None
-    options = {"prior": pbodl.Prior(embedding=0.5, linear=0.1, dense=0.05), "initial_spread": 0.1, "negative_rate": 0.3}
-    test = market_log(16_000, seed=9).rows(12_000, 16_000)
-    losses = []
-    for sets in (1, 2):
-        cluster = Cluster(fm(**options), workers=2 * sets, rows=64)
-        cluster.learn(multiple_data(batch, 0, 0, 0.3, sets, rows=64))
-        losses.append(log_loss(test, cluster.model().predict(test).ctr))
-    assert losses[1] < losses[0] + 0.01
-
-
 @pytest.mark.parametrize(
     ("make", "what"), [(lambda: EP(passes=0), "passes"), (lambda: Passes(rows=0), "rows"), (lambda: EP(damping=0.0), "damping")]
 )
@@ -194,7 +165,10 @@ def test_keys_of_the_configuration_say_how_often_rows_are_visited(tmp_path, keys
         ({"passes": 0}, "from 1 to 100"),
         ({"passes": 3, "power": "twice"}, "allowed are 'once' and 'paper'"),
         ({"ep": True}, "give passes"),
-        ({"power": "paper"}, "give passes"),
+        ({"power": "paper"}, "give passes, such as 5, or sets"),
+        ({"sets": 0, "negative_rate": 0.3}, "from 1 to 16"),
+        ({"sets": 2}, "all sets would have the same rows"),
+        ({"sets": 2, "negative_rate": 1.0}, "Give a negative_rate below 1"),
         ({"passes": 3, "ep": True, "power": "paper"}, "remove one of them"),
     ],
 )
