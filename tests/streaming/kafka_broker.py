@@ -29,7 +29,7 @@ needs_kafka = [
 CLUSTER = "cGJvZGwtdGVzdC1icm9rZXI"  # the id of every cluster: 16 bytes in base64
 USER, PASSWORD = "reader", "sesame"
 LISTENERS = ("PLAINTEXT", "SSL", "SASL_SSL")
-STARTED = 90.0  # seconds that brokers have to start on a busy machine
+STARTED = 300.0  # seconds that brokers have to start on a busy machine
 ENGINE = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
 
