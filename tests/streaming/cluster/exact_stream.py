@@ -18,7 +18,7 @@ from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
 from pbodl.training.config import Config, check_config
 
-SCHEMA = Schema(label="click", time="time", fields=[Field("visit", group="visit")])
+SCHEMA = Schema(label="click", time="time", fields=[Field("visit", group="ad")])
 PRIOR = 0.25
 
 

@@ -6,6 +6,7 @@ is that of the events, each counted once (`exact_stream`). The server must answe
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -116,8 +117,12 @@ class Torment:
         self.server = ServerProcess(self.folder / "published").__enter__()
         self.server.wait_until_ready()
 
-    def run(self, kinds: dict[str, int]) -> None:
-        """Strike in a random order while events come, then let the run end in peace, and compare its posterior."""
+    def run(self, kinds: dict[str, int], most: float = math.inf) -> None:
+        """Strike in a random order while events come, then let the run end in peace, and compare its posterior.
+
+        most  seconds after which it strikes no more
+        """
+        began = time.monotonic()
         strikes = [kind for kind, times in kinds.items() for _ in range(times)]
         self.chance.shuffle(strikes)
         self.more(500)
@@ -127,12 +132,15 @@ class Torment:
             if "server" in kinds:
                 self.with_server()
             for strike in strikes:
+                if time.monotonic() - began > most:
+                    break
                 self.more(self.chance.randrange(50, 200))
                 self._progress()
                 time.sleep(self.chance.uniform(0.0, 1.0))
                 assert self.process.alive, self.process.told()
                 if wait_until(getattr(self, f"strike_{strike}"), 30.0):
                     self.hits[strike] = self.hits.get(strike, 0) + 1
+                    print(f"{time.monotonic() - began:.0f} s: {strike}", flush=True)
                 self._check_so_far()
             self.more(100)
             self._progress()
