@@ -101,6 +101,10 @@ class CallClients:
     def close(self) -> None:
         """Give up on calls that are not answered yet."""
         self._closed = True
+        self.ask_again()
+
+    def ask_again(self) -> None:
+        """Repeat calls that are not answered yet, at the addresses that the servers have by now: one may hang, and live on."""
         for connection in self._connections:
             if connection is not None:
                 with contextlib.suppress(OSError):

@@ -109,6 +109,7 @@ class ClusterSession:
             if future in hung:
                 logger.warning("worker %d has not answered for %.0f s, and is started again", number, HUNG)
                 self.actors.restart(self._worker_names[number])
+                self._workers[number].ask_again()  # on a machine that hangs as a whole, nothing ends the connection
         return [future.result()[0] for future in futures]
 
     def poll(self, saving: bool = False) -> str | None:

@@ -120,6 +120,28 @@ def _ended(connection: socket.socket) -> bool:
         return True
 
 
+def test_one_that_hangs_is_not_waited_for_when_it_has_a_successor():
+    heard, answers = threading.Event(), []
+    hanging, successor = socket.create_server(("127.0.0.1", 0)), server(double=twice)
+    addresses = [hanging.getsockname()]
+
+    def hang() -> None:
+        caller, _ = hanging.accept()
+        caller.recv(TOKEN + 1, socket.MSG_WAITALL)
+        heard.set()
+        threading.Event().wait()  # keeps the connection, as a process that is stopped does
+
+    clients = CallClients(1, lambda _: addresses[0], SECRET)
+    asking = threading.Thread(target=lambda: answers.extend(clients.ask([("double", (b"ab",))])), daemon=True)
+    for thread in (threading.Thread(target=hang, daemon=True), asking):
+        thread.start()
+    assert heard.wait(60)
+    addresses[0] = successor.address
+    clients.ask_again()
+    asking.join(60)
+    assert answers == [b"abab"]
+
+
 def test_closed_it_gives_up():
     hanging = threading.Event()
     began = threading.Event()

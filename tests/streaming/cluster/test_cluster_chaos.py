@@ -4,12 +4,14 @@ PBODL_CHAOS_KILLS sets how often each kind of process is killed (30 by default),
 after how long a test strikes no more.
 """
 
+import contextlib
 import math
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from pbodl.models.snapshot import load_snapshot
@@ -127,6 +129,62 @@ def test_a_worker_that_hangs_is_replaced(tmp_path, monkeypatch):
     with Chaos(ready, stop) as chaos:
         figures = online_on_ray(SETTINGS, options, ClusterOptions(shards=2, rows=16, half=False))
     assert chaos.strikes == 1 and figures["ledger"]["sound"]
+    check_posterior(tmp_path / "run", events)
+
+
+def test_a_machine_that_stands_still_and_wakes_up_cannot_write(tmp_path, monkeypatch):
+    """All processes of a Ray node are stopped. The others replace them; when they live again, the shards refuse what they send."""
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listen on 127.0.0.1
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    monkeypatch.setattr("pbodl.streaming.cluster.cluster_session.HUNG", 10.0)
+    from ray.cluster_utils import Cluster
+
+    quick = {"health_check_period_ms": 1000, "health_check_failure_threshold": 5, "health_check_timeout_ms": 5000}
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quick}, shutdown_at_exit=False)
+    kept, paused = (nodes.add_node(num_cpus=4, resources={name: 1}) for name in ("kept", "paused"))
+    events = visits(0, 6000)
+    write_events(tmp_path / "events", events, PARTITIONS)
+
+    def processes(node, kind: str) -> list[psutil.Process]:
+        below = psutil.Process(node.all_processes["raylet"][0].process.pid).children(recursive=True)
+        return [one for one in below if one.is_running() and kind in " ".join(one.cmdline()[:1])]
+
+    still: list[psutil.Process] = []
+    ended = []
+
+    def ready(number: int) -> bool:
+        if number == 0:
+            return sum(journalled(tmp_path)) > 20_000
+        successors = len(processes(kept, "StreamActor")) == 2
+        return number == 1 and successors
+
+    def strike(number: int) -> bool:
+        if number == 0:
+            raylet = psutil.Process(paused.all_processes["raylet"][0].process.pid)
+            still.extend([raylet, *raylet.children(recursive=True)])
+            for process in still:
+                process.suspend()
+            return True
+        zombies = [one for one in still[1:] if "StreamActor" in " ".join(one.cmdline()[:1])]
+        for process in still[1:]:
+            process.resume()
+        # Their node stands still, so nothing but the refusal ends the workers.
+        ended.append((len(zombies), len(psutil.wait_procs(zombies, timeout=120)[0])))
+        still[0].resume()
+        return True
+
+    options = Options(str(tmp_path / "events"), tmp_path / "run", JOIN, until_end=True, workers=2)
+    try:
+        with Chaos(ready, strike) as chaos:
+            figures = online_on_ray(SETTINGS, options, ClusterOptions(shards=1, rows=16, half=False, address=nodes.address))
+            assert wait_until(lambda: chaos.strikes == 2)
+    finally:
+        for process in still:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+        nodes.shutdown()
+    print(f"\nzombies and how many of them ended themselves: {ended}")
+    assert figures["ledger"]["sound"]
     check_posterior(tmp_path / "run", events)
 
 
