@@ -106,6 +106,7 @@ class KafkaBrokers:
             except KafkaException:
                 time.sleep(0.1)
         logs = "\n".join(path.read_text()[-2000:] for path in self.folder.glob("broker-*.log"))
+        self.close()
         raise RuntimeError(f"the Kafka brokers did not start:\n{logs}")
 
     @functools.cached_property

@@ -123,6 +123,15 @@ def _borrowed(pid: int, number: int) -> Iterator[socket.socket]:
         os.close(process)
 
 
+def journal_of(shard: psutil.Process, run: Path) -> Path | None:
+    """The log that a shard of a run writes to."""
+    logs = set(run.glob("shards/*/*/*.log"))
+    try:
+        return next((Path(one.path) for one in shard.open_files() if Path(one.path) in logs), None)
+    except psutil.Error:
+        return None
+
+
 @contextlib.contextmanager
 def no_room(process: psutil.Process, journal: Path, bytes_left: int) -> Iterator[None]:
     """Within the block, the journal can grow by a few bytes only, so that a record is cut off in the middle; then writing fails."""

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from pbodl.streaming.cluster.cluster_service import ClusterOptions, online_on_ra
 from pbodl.streaming.online_service import Options
 from pbodl.streaming.online_service import online as online_in_one_process
 from pbodl.streaming.stream_learner import StreamOptions
-from tests.parallel.chaos import Chaos, kill_one
+from tests.parallel.chaos import Chaos, actors, kill_one
 from tests.streaming.cluster.exact_stream import check_posterior, exact_config, visits
+from tests.streaming.cluster.faults import cut_between, journal_of, no_room
+from tests.streaming.cluster.tormented import journalled
 
 JOIN = StreamOptions("1h", "1h", settle="at-end")
 
@@ -33,27 +36,38 @@ def options_of(folder: Path, **more) -> Options:
     return Options(str(folder / "events"), folder / "run", JOIN, until_end=True, **more)
 
 
-def test_a_worker_and_a_shard_are_killed_and_every_event_counts_once(tmp_path):
+def test_a_worker_and_a_shard_are_killed_connections_cut_a_disk_is_full_and_every_event_counts_once(tmp_path):
     events = visits(0, 4000)
     write_events(tmp_path / "events", [*events, {"event": "what", "id": "i0", "time": 1.0}], 3)
-    chance, victims = random.Random(1), ("StreamActor", "ShardActor")
+    chance, last = random.Random(1), [0]
 
-    def journalled() -> int:
-        return sum(path.stat().st_size for path in (tmp_path / "run").glob("shards/*/*/*.log"))
+    def full_disk() -> bool:
+        shard = next(iter(actors("ShardActor")), None)
+        if shard is None or (own := journal_of(shard, tmp_path / "run")) is None:
+            return False
+        with no_room(shard, own, 100):
+            time.sleep(0.5)
+        return True
+
+    strikes = [
+        lambda: kill_one("StreamActor", chance), lambda: cut_between(actors("StreamActor"), actors("ShardActor")) > 0,
+        lambda: kill_one("ShardActor", chance), full_disk,
+    ]  # fmt: skip
 
     def ready(number: int) -> bool:
-        try:
-            return number < len(victims) and journalled() > 40_000 * (number + 1)
-        except FileNotFoundError:
+        """Whether the shards have written enough since the last strike."""
+        if number == len(strikes) or abs(sum(journalled(tmp_path)) - last[0]) < 20_000:
             return False
+        last[0] = sum(journalled(tmp_path))
+        return True
 
     published = str(tmp_path / "published")
-    with Chaos(ready, lambda number: kill_one(victims[number], chance)) as chaos:
+    with Chaos(ready, lambda number: strikes[number]()) as chaos:
         figures = online_on_ray(
             exact_config(snapshot_every=1.0), options_of(tmp_path, workers=2, publish=published),
             ClusterOptions(shards=2, rows=16, half=False),
         )  # fmt: skip
-    assert chaos.strikes == len(victims)
+    assert chaos.strikes == len(strikes)
     ledger = figures["ledger"]
     assert (ledger["sound"], ledger["lost"], ledger["twice"], ledger["dead"]) == (True, 0, 0, 1)
     assert ledger["events"] == len(events) + 1 == ledger["settled"] + ledger["dead"]
