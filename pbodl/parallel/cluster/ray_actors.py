@@ -23,6 +23,8 @@ ASKED = 0.5
 PATIENCE = 180  # seconds for all actors to start
 # Ray listens on all interfaces, unless it believes that this machine cannot be part of a cluster.
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+# Ray starts actors with a niceness of 15. Ours are the work itself, and would starve beside anything else on a busy machine.
+NICENESS = "RAY_worker_niceness"
 
 
 class Actors:
@@ -106,6 +108,7 @@ def node_host() -> str:
 def connected(address: str | None) -> Iterator[None]:
     """A connection to the cluster at `address`, or to a local one that ends with the training."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault(NICENESS, "0")
     if address is None or address.startswith(("127.0.0.1:", "localhost:")):
         os.environ.setdefault(LOOPBACK, "0")
     try:

@@ -135,7 +135,6 @@ def test_a_worker_that_hangs_is_replaced(tmp_path, monkeypatch):
 def test_a_machine_that_stands_still_and_wakes_up_cannot_write(tmp_path, monkeypatch):
     """All processes of a Ray node are stopped. The others replace them; when they live again, the shards refuse what they send."""
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listen on 127.0.0.1
-    monkeypatch.setenv("RAY_worker_niceness", "0")
     monkeypatch.setattr("pbodl.streaming.cluster.cluster_session.HUNG", 10.0)
     from ray.cluster_utils import Cluster
 

@@ -42,7 +42,7 @@ class ClusterProcess:
         command += ["--config", str(folder / "online.toml"), "--workers", str(workers), "--shards", str(shards)]
         command += ["--window", "5m", "--late", "1h", "--settle", "at-end", "--minibatch", "16", "--wire-bits", "32"]
         with (folder / "errors.txt").open("ab") as errors:
-            own = os.environ | {"RAY_worker_niceness": "0"} | (environment or {})  # a busy machine would starve nice actors
+            own = os.environ | (environment or {})
             self._process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=errors, env=own)
         self._folder = folder
 
