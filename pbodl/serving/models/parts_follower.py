@@ -3,8 +3,8 @@
 All parts go from one manifest's version to that of the next together, in a table that no request sees yet: a version served has
 just the rows and weights that its manifest names. The weights that are not rows come from part 0.
 
-A share has the rows of some keys: number 0 of 4 those that shard 0 of 4 would hold. Where the shards of the trainer are a multiple of
-the shares, it reads the parts that it needs, and part 0; otherwise it reads all parts, one at a time, and drops what is not its own.
+A share has the rows of some keys: number 0 of 4 those that shard 0 of 4 would hold. Where the shards of the trainer are a multiple
+of the shares, it reads the parts that it needs, and part 0. Otherwise it reads all parts, one at a time, and keeps what is its own.
 """
 
 import math
