@@ -8,6 +8,8 @@ from rich.markup import escape
 
 from pbodl._jit import compiled_before
 from pbodl.commands.shared_options import MOST, MOST_WORKERS, PORTS, finite
+from pbodl.errors import InputError
+from pbodl.parallel.engines import ENGINES
 from pbodl.training.display import console
 
 
@@ -124,8 +126,16 @@ def up(
     rows: Annotated[
         int | None, typer.Option(min=1, max=MOST, help="Total number of rows (default: 30 million, or as the run began).")
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Kind of learner: threads (one process), or ray for a cluster behind --source.")
+    ] = "threads",
+    source: Annotated[
+        str | None, typer.Option(help="Broker for --engine ray: kafka starts one here, kafka://host:9092/topic names one.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=MOST_WORKERS, help="Number of processes that learn (--engine ray).")] = 2,
+    shards: Annotated[int, typer.Option(min=1, max=MOST_WORKERS, help="Number of processes that hold weights (--engine ray).")] = 2,
 ) -> None:
-    """Run the whole system at once. Starts generated traffic, three models that learn from it, and a server with a dashboard."""
+    """Run the whole system at once. Starts generated traffic, models that learn from it, and a server with a dashboard."""
     from pbodl.serving import require_web
 
     require_web()
@@ -133,4 +143,10 @@ def up(
     from pbodl.experiments.live import up as run
 
     settings = UpSettings(out=out, port=port, rate=rate, rows=rows)
+    if engine not in ENGINES or (engine == "ray") != (source is not None):
+        raise InputError("give --engine ray and --source kafka together, for a cluster behind a broker, or neither")
+    if source is not None:
+        from pbodl.experiments.cluster.cluster_live import ClusterUp, up_cluster
+
+        raise typer.Exit(up_cluster(settings, ClusterUp(source, workers, shards), lambda text: print(text, flush=True)))
     raise typer.Exit(run(settings, lambda text: print(text, flush=True)))

@@ -229,7 +229,9 @@ def test_a_dead_shard(tmp_path, lenient):
                 # Features of the dead shard are at their prior: as if the table had the rows of the other alone.
                 assert answer.status_code == 200 and ready.status_code == 200
                 half = Predictor(shares.followers[0].version).score(
-                    REQUEST["user"], REQUEST["context"], REQUEST["candidates"]  # type: ignore[arg-type]
+                    REQUEST["user"],
+                    REQUEST["context"],
+                    REQUEST["candidates"],  # type: ignore[arg-type]
                 )
                 assert answer.json()["ctr"] == half.ctr.tolist()
                 assert routed.degraded == 1
