@@ -75,13 +75,13 @@ class Trainer:
 
 
 class Server:
-    """`pbodl serve` in a separate process."""
+    """`pbodl serve` in a separate process, or another command that serves; its log is beside the folder."""
 
-    def __init__(self, folder: str, *options: str) -> None:
-        self._log = Path(folder, "..", "server.log").resolve()
-        with self._log.open("w") as log:
-            command = [sys.executable, "-m", "pbodl.cli", "serve", folder, "--port", "0", *options]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+    def __init__(self, folder: str, *options: str, command: tuple[str, ...] = ()) -> None:
+        with tempfile.NamedTemporaryFile("w", dir=Path(folder).parent, suffix=".log", delete=False) as log:
+            self._log = Path(log.name)
+            given = [*(command or ("serve", folder)), "--port", "0", *options]
+            self._process = subprocess.Popen([sys.executable, "-m", "pbodl.cli", *given], stdout=log, stderr=log)
 
     def __enter__(self) -> str:
         while not (found := re.findall(r"listening on (\S+)", self._log.read_text())):

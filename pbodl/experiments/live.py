@@ -59,28 +59,32 @@ def up(settings: UpSettings, tell: Callable[[str], None] = print) -> int:
     if settings.rate <= 0:
         raise InputError(f"the rate is {settings.rate:g} rows per second; it must be above 0")
     folder = Path(settings.out)
-    port = _free(settings.port)
+    port = free_port(settings.port)
     with writing(folder, "pbodl up") as lock, stop_signals() as stop:
         begun = "continuing" if snapshots(folder) else "starting"
         wait = "in a few seconds" if compiled_before() else "when the kernels are compiled, once on this machine, in about a minute"
         tell(f"{begun} in {folder}: http://{HOST}:{port} opens {wait} ...")
-        with _children(settings, port, lock) as children:
-            return _watch(children, Visitors(f"http://{HOST}:{port}"), stop, tell)
+        started: dict[str, tuple[Any, ...]] = {"server": (serve_run, settings, port), "trainer": (_train, settings, lock)}
+        with child_processes(started) as children:
+            done = "the trainer has learned all traffic; the server continues with its last model"
+            return watch_children(children, Visitors(f"http://{HOST}:{port}"), stop, tell, "trainer", done)
 
 
-def _watch(children: dict[str, SpawnProcess], visitors: Visitors, stop: StopRequest, tell: Callable[[str], None]) -> int:
-    """Wait for a signal; returns early if a process fails."""
+def watch_children(
+    children: dict[str, SpawnProcess], visitors: Visitors, stop: StopRequest, tell: Callable[[str], None], ends: str, done: str
+) -> int:
+    """Wait for a signal; returns early if a process fails. The one that `ends` may; then `done` is told."""
     over = False
     with visitors:
         while not stop.wait(0.2):
             if (request := visitors.take_example()) is not None:
                 tell(_welcome(visitors.url, request))
             for name, process in children.items():
-                if process.is_alive() or (over and name == "trainer"):
+                if process.is_alive() or (over and name == ends):
                     continue
-                if name == "trainer" and process.exitcode == 0:
+                if name == ends and process.exitcode == 0:
                     over = True
-                    tell("the trainer has learned all traffic; the server continues with its last model")
+                    tell(done)
                     continue
                 tell(f"the {name} ended with code {process.exitcode}; stopping")
                 return 2 if process.exitcode == 2 else 1
@@ -93,7 +97,7 @@ def _welcome(url: str, request: dict[str, Any]) -> str:
     return f"\n  dashboard   {url}\n  try it      {curl}\n  stop        Ctrl-C; the next start continues where this one stopped\n"
 
 
-def _free(port: int) -> int:
+def free_port(port: int) -> int:
     """The port, or a free one for 0; raises an error before anything starts if the port is taken."""
     try:
         with socket.create_server((HOST, port)) as listening:
@@ -103,14 +107,10 @@ def _free(port: int) -> int:
 
 
 @contextmanager
-def _children(settings: UpSettings, port: int, lock: FolderLock) -> Iterator[dict[str, SpawnProcess]]:
-    """The server and the trainer, which shares the lock of the folder; they end with this context."""
+def child_processes(started: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, SpawnProcess]]:
+    """Processes by name: a function, which first gets the id of this process, and what else it gets. They end with this context."""
     context = multiprocessing.get_context("spawn")
-    arguments = (settings, port, os.getpid())
-    children = {
-        "server": context.Process(target=_serve, args=arguments),
-        "trainer": context.Process(target=_train, args=(*arguments, lock)),
-    }
+    children = {name: context.Process(target=work, args=(os.getpid(), *given)) for name, (work, *given) in started.items()}
     # Ctrl-C reaches all processes of the terminal, but these wait for a SIGTERM. They inherit that SIGINT is ignored.
     with handling(signal.SIG_IGN, signal.SIGINT):
         for process in children.values():
@@ -128,26 +128,27 @@ def _children(settings: UpSettings, port: int, lock: FolderLock) -> Iterator[dic
                 process.join()
 
 
-def _serve(settings: UpSettings, port: int, parent: int) -> None:
-    with _prose(parent):
+def serve_run(parent: int, settings: UpSettings, port: int) -> None:
+    """The process of the server."""
+    with in_prose(parent):
         serve(ServeSettings(settings.out, HOST, port), lambda text: None)
 
 
-def _train(settings: UpSettings, port: int, parent: int, lock: FolderLock) -> None:
+def _train(parent: int, settings: UpSettings, lock: FolderLock) -> None:
     slow_down = iter([NICE])
 
     def stopped(seconds: float) -> bool:
         os.nice(next(slow_down, 0))  # only once there is something to learn, so that the start is quick
         return stop.wait(seconds)
 
-    with stop_signals(signal.SIGTERM) as stop, _prose(parent):
+    with stop_signals(signal.SIGTERM) as stop, in_prose(parent):
         train_live(settings.out, settings.rows, settings.rate, stopped)
         if stop:
             sys.exit(128 + signal.SIGTERM)  # 0 means that the traffic has ended
 
 
 @contextmanager
-def _prose(parent: int) -> Iterator[None]:
+def in_prose(parent: int) -> Iterator[None]:
     """Report errors in prose and with an exit code; if `parent` is killed, end this process as well."""
 
     def watch() -> None:

@@ -70,6 +70,22 @@ class Visitors:
             return None
 
 
+class KnownVisitors(Visitors):
+    """Visitors whose requests consist of the values of given rows: `groups` has the group of every column."""
+
+    def __init__(self, url: str, groups: dict[str, str], rows: list[dict[str, Any]], rate: float = RATE) -> None:
+        super().__init__(url, rate)
+        self._groups, self._rows = groups, rows
+
+    def _visit(self) -> None:
+        while self._ask("/v1/model") is None:
+            if self._stop.wait(0.25):
+                return
+        self._example = combined(self._groups, self._rows[:2])
+        while not self._stop.wait(random.expovariate(self._rate)):
+            self._ask("/v1/score", combined(self._groups, random.sample(self._rows, min(CANDIDATES, len(self._rows)))))
+
+
 def drawn(groups: dict[str, str], known: dict[str, list[str]], candidates: int) -> Request:
     """A request with values drawn from the known ones."""
 

@@ -37,7 +37,7 @@ def joined(states: Sequence[State]) -> State:
 
 def share_of(states: Sequence[State], number: int, shards: int) -> State:
     """The state of shard `number` of `shards`, from the states of any number of shards: no one needs all rows at once."""
-    own = [_rows(state, np.flatnonzero(shard_of(state["embedding.keys"], shards) == number)) for state in states]
+    own = [rows_at(state, np.flatnonzero(shard_of(state["embedding.keys"], shards) == number)) for state in states]
     share = joined(own)
     if number:
         share |= {name: np.zeros_like(share[name]) for name in SHARED_COUNTS}
@@ -45,6 +45,6 @@ def share_of(states: Sequence[State], number: int, shards: int) -> State:
     return share
 
 
-def _rows(state: State, at: NDArray[np.int64]) -> State:
+def rows_at(state: State, at: NDArray[np.int64]) -> State:
     """The state with the rows `at` these indices."""
     return state | {name: state[name][at] for name in state if name.startswith(ROWS) and name not in SHARED_COUNTS}

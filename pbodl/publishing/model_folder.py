@@ -7,18 +7,21 @@
 A file is one publication: a checksum, a manifest (format, version, parent, lineage, kind, schema, spec, counters, time), and the
 arrays in the safetensors format. It appears whole or not at all, locally (`system.atomic_files`) as in object stores. Nothing is
 ever unpickled.
+
+The shards of a cluster publish each into a folder of its own in this one; `parts_manifest` says what belongs together.
 """
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
 import re
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -35,14 +38,15 @@ from pbodl.system.tensors import pack, views
 FORMAT, EXACT = 2, 1  # a compact publication has the format 2, an exact one 1
 MAGIC = b"PBODLpub"
 HEAD = struct.Struct("<8s16sQ")  # magic, checksum of all that follows it, length of the manifest
-FULL, DELTA = "full", "delta"
+FULL, DELTA, PARTS = "full", "delta", "parts"
+T = TypeVar("T")
 
 
 class FolderEntry(NamedTuple):
     """A file of the folder."""
 
     version: int
-    kind: str  # "full" or "delta"
+    kind: str  # "full" or "delta"; "parts" for what `parts_manifest` writes
 
     @property
     def name(self) -> str:
@@ -93,18 +97,39 @@ class ModelFolder:
 
     def entries(self) -> list[FolderEntry]:
         """The files of the folder, oldest first; for the same version, the delta first."""
+        return self._entries(FULL, DELTA)
+
+    def manifests(self) -> list[FolderEntry]:
+        """The manifests of parts, oldest first."""
+        return self._entries(PARTS)
+
+    def _entries(self, *kinds: str) -> list[FolderEntry]:
         found = self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
-        names = [re.fullmatch(rf"(\d+)\.({FULL}|{DELTA})", info.base_name) for info in found if info.type == fs.FileType.File]
+        names = [re.fullmatch(rf"(\d+)\.({'|'.join(kinds)})", info.base_name) for info in found if info.type == fs.FileType.File]
         return sorted(FolderEntry(int(name[1]), name[2]) for name in names if name is not None)
+
+    def part(self, number: int, parts: int) -> "ModelFolder":
+        """The folder of one of so many parts."""
+        part = copy.copy(self)
+        part.location, part._root = (f"{place}/part-{number}-of-{parts}" for place in (self.location, self._root))
+        return part
+
+    def remove_parts(self, other_than: int) -> None:
+        """Remove the folders of all parts, unless there are so many."""
+        for info in self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True)):
+            name = re.fullmatch(r"part-\d+-of-(\d+)", info.base_name)
+            if info.type == fs.FileType.Directory and name is not None and int(name[1]) != other_than:
+                with contextlib.suppress(OSError):
+                    self._files.delete_dir(info.path)
 
     def has(self, entry: FolderEntry) -> bool:
         return self._files.get_file_info(self._path(entry)).type == fs.FileType.File
 
     def write(
         self, entry: FolderEntry, lineage: str, model: DeepProbit, state: Mapping[str, NDArray], facts: Mapping[str, Any],
-        encoding: str = "",
+        encoding: str = "", counters: Mapping[str, int] | None = None,
     ) -> int:  # fmt: skip
-        """Publish a state or a delta of a model; returns the number of bytes written."""
+        """Publish a state or a delta of a model; returns the number of bytes written. `counters`: of another moment than now."""
         parent = entry.version - 1 if entry.kind == DELTA else None
         manifest = Manifest(
             FORMAT if encoding else EXACT,
@@ -114,7 +139,7 @@ class ModelFolder:
             model.kind,
             model.schema,
             msgspec.to_builtins(model.spec),
-            model.metrics(),
+            dict(model.metrics() if counters is None else counters),
             time.time(),
             dict(facts),
             encoding,
@@ -124,10 +149,11 @@ class ModelFolder:
         payload = pack(state)
         digest = hashlib.blake2b(text, digest_size=16)
         digest.update(payload)
-        self._put(entry, HEAD.pack(MAGIC, digest.digest(), len(text)), text, payload)
+        self.put(entry, HEAD.pack(MAGIC, digest.digest(), len(text)), text, payload)
         return HEAD.size + len(text) + len(payload)
 
-    def _put(self, entry: FolderEntry, *pieces: bytes) -> None:
+    def put(self, entry: FolderEntry, *pieces: bytes) -> None:
+        """Write a file."""
         self._files.create_dir(self._root, recursive=True)
         if (local := self.local_path) is not None:
             write_file(self._path(entry), *pieces, beside=local / f".writing-{entry.name}")
@@ -138,10 +164,14 @@ class ModelFolder:
 
     def read(self, entry: FolderEntry) -> Publication:
         """Read and check a publication; InputError if it is damaged or missing."""
+        return self.parsed(entry, _parse)
+
+    def parsed(self, entry: FolderEntry, parse: Callable[[memoryview, FolderEntry], T]) -> T:
+        """What `parse` makes of a file; InputError if it is damaged or missing."""
         try:
             # Read, not mapped: truncating a mapped file would kill this process.
             with self._files.open_input_file(self._path(entry)) as file:
-                return _parse(memoryview(file.read_buffer()), entry)
+                return parse(memoryview(file.read_buffer()), entry)
         except InputError:
             raise
         except (OSError, ValueError, KeyError, TypeError, struct.error, pa.ArrowException, msgspec.ValidationError) as error:

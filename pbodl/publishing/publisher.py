@@ -34,6 +34,7 @@ class Publisher:
     every       seconds between publications of `publish_when_due`
     full_every  seconds between full snapshots; another reason for one are deltas as large as the last one, or dropped rows
     compact     round weights to a small part of their standard deviation, and publish differences; takes eight bytes per weight
+    alone       lock the folder; otherwise the caller does
 
     >>> import pbodl, tempfile
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
@@ -48,20 +49,20 @@ class Publisher:
     """
 
     def __init__(
-        self, model: DeepProbit, folder: str | os.PathLike, *, every: float = EVERY, full_every: float = FULL_EVERY,
-        compact: bool = False,
+        self, model: DeepProbit, folder: str | os.PathLike | ModelFolder, *, every: float = EVERY, full_every: float = FULL_EVERY,
+        compact: bool = False, alone: bool = True,
     ) -> None:  # fmt: skip
         if not isinstance(model, DeepProbit):
             raise InputError(f"a {type(model).__name__} cannot be published; publish one of the deep probit models, such as PairFM")
-        self.model, self.folder = model, ModelFolder(folder)
+        self.model, self.folder = model, folder if isinstance(folder, ModelFolder) else ModelFolder(folder)
         local = self.folder.local_path
-        lock = FolderLock(local, "publishing a model") if local is not None else None
+        lock = FolderLock(local, "publishing a model") if local is not None and alone else None
         self.close: Callable[[], object] = lambda: None  # lets another process publish there; also when this object is forgotten
         if lock is not None:
             self.close = weakref.finalize(self, lock.release)
         self.every, self.full_every = every, full_every
         self.version = max((entry.version for entry in self.folder.entries()), default=0)
-        self._lineage = secrets.token_hex(8)
+        self.lineage = secrets.token_hex(8)
         self._mark = mark(model)
         self._full_bytes = self._delta_bytes = 0
         self._compact, self._sent = compact, PublishedWeights()
@@ -73,34 +74,48 @@ class Publisher:
         facts  further plain data for the manifest
         full   write a full snapshot in any case, because something else than learning changed the model
         """
-        first = self._full_bytes == 0
-        self._published_at = time.monotonic()
-        if self.model.rows_learned == self._mark.rows_learned and not first and not full:
+        if self.model.rows_learned == self._mark.rows_learned and self._full_bytes and not full:
+            self._published_at = time.monotonic()
             return self.version
-        version = self.version + 1
-        follows = not first and not full and not moved(self.model, self._mark)
-        if follows:
-            delta = changes(self.model, self._mark)
-            self._delta_bytes += self._write(FolderEntry(version, DELTA), delta, facts)
-            # Servers may have this delta now: even if the full snapshot fails, the next delta must start here.
-            self.version, self._mark = version, mark(self.model)
-        due = self._published_at - self._full_at >= self.full_every or self._delta_bytes >= self._full_bytes
-        if not follows or due:
-            self._full_bytes = self._write(FolderEntry(version, FULL), self.model.state(), facts)
-            self._delta_bytes, self._full_at = 0, self._published_at
-            self.version, self._mark = version, mark(self.model)
-        self._remove_old()
-        return version
+        self.begin(self.version + 1, facts, full)()
+        return self.version
 
-    def _write(self, entry: FolderEntry, state: State, facts: Mapping[str, Any] | None) -> int:
+    def begin(self, version: int, facts: Mapping[str, Any] | None = None, full: bool = False) -> Callable[[], None]:
+        """Copy what there is to publish; the function that is returned writes it, and may do so while the model learns on.
+
+        A version that does not follow the last one is written as a full snapshot.
+        """
+        model, self._published_at = self.model, time.monotonic()
+        follows = self._full_bytes > 0 and not full and version == self.version + 1 and not moved(model, self._mark)
+        due = self._published_at - self._full_at >= self.full_every or self._delta_bytes >= self._full_bytes
+        delta = changes(model, self._mark) if follows else None
+        whole = model.state() if due or not follows else None
+        taken, counters, moment = mark(model), model.metrics(), self._published_at
+
+        def write() -> None:
+            if delta is not None:
+                self._delta_bytes += self._write(FolderEntry(version, DELTA), delta, facts, counters)
+                # Servers may have this delta now: even if the full snapshot fails, the next delta must start here.
+                self.version, self._mark = version, taken
+            if whole is not None:
+                self._full_bytes = self._write(FolderEntry(version, FULL), whole, facts, counters)
+                self._delta_bytes, self._full_at = 0, moment
+                self.version, self._mark = version, taken
+            self._remove_old()
+
+        return write
+
+    def _write(self, entry: FolderEntry, state: State, facts: Mapping[str, Any] | None, counters: Mapping[str, int]) -> int:
         """Write a publication; returns its bytes. What could not be written is not what servers have."""
         if not self._compact:
-            return self.folder.write(entry, self._lineage, self.model, state, facts or {})
+            return self.folder.write(entry, self.lineage, self.model, state, facts or {}, "", counters)
+        sent = self._sent
         if (rows := state.get(ROWS)) is None:
-            self._sent, rows = PublishedWeights(), np.arange(len(state["embedding.keys"]))
-        arrays, done = self._sent.encode(self.model, state, rows)
-        written = self.folder.write(entry, self._lineage, self.model, arrays, facts or {}, ENCODING)
+            sent, rows = PublishedWeights(), np.arange(len(state["embedding.keys"]))
+        arrays, done = sent.encode(self.model, state, rows)
+        written = self.folder.write(entry, self.lineage, self.model, arrays, facts or {}, ENCODING, counters)
         done()
+        self._sent = sent
         return written
 
     def publish_when_due(self, facts: Mapping[str, Any] | None = None) -> int | None:

@@ -28,9 +28,11 @@ import uvicorn
 from pbodl.errors import InputError
 from pbodl.serving.models.followed_models import PAUSE, POLL_EVERY, FollowedModel, WorkerLink, check_folder, followed
 from pbodl.serving.models.models_file import WatchedPlan, plan_of
+from pbodl.serving.models.parts_follower import WHOLE, RowShare
 from pbodl.serving.models.served_models import ONLY
 from pbodl.serving.models.worker_models import WorkerModels
 from pbodl.serving.ranking.decision_log import DecisionLog, OpenTarget, open_file_only
+from pbodl.serving.sharing.share_service import ShareService
 from pbodl.serving.web.http_connection import CONNECTIONS, HttpConnection, Peers
 from pbodl.serving.web.http_service import HttpService
 from pbodl.serving.web.server_limits import Limits, Token
@@ -55,6 +57,7 @@ class ServeSettings(msgspec.Struct, frozen=True):
     models      several runs instead of one, as NAME=RUN
     models_file a file that names several runs, and is watched
     log         where decisions are logged: a .jsonl file, or what the opener of logs knows besides; None: nowhere
+    shard       share of the model's rows, such as 0/4, to serve to a router; None: the whole model, to everybody
     """
 
     run: str | None = None
@@ -66,19 +69,27 @@ class ServeSettings(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
     models_file: str | None = None
     log: str | None = None
+    shard: str | None = None
+
+    @property
+    def share(self) -> RowShare:
+        return WHOLE if self.shard is None else RowShare.parse(self.shard)
 
 
 def serve(settings: ServeSettings, tell: Callable[[str], None] = print, open_log: OpenTarget = open_file_only) -> None:
     """Serve until a signal arrives, then finish the requests under way. `open_log` opens the log of decisions in every worker."""
     if settings.workers < 1:
         raise InputError(f"workers is {settings.workers}; it must be at least 1")
+    if settings.shard is not None and (settings.run is None or settings.log is not None):
+        raise InputError("--shard serves rows of one run to a router: give a run folder, and leave out --log-decisions")
+    settings.share  # noqa: B018  InputError, if it is none
     plan = plan_of(settings.run, settings.models, settings.models_file)
     for run in plan.runs.values():
         check_folder(run)
     Token.from_file(settings.token_file)
     if settings.log is not None:
         open_log(settings.log).close()  # what is wrong with it is told now
-    listening = _bind(settings.host, settings.port)
+    listening = bind(settings.host, settings.port)
     with listening, process_memory("pbodl-serve-") as memory, stop_signals() as stop:
         os.makedirs(counted := f"{memory}/metrics")
         # Workers read these when they load their libraries. One thread each: more would only wait for each other.
@@ -86,7 +97,8 @@ def serve(settings: ServeSettings, tell: Callable[[str], None] = print, open_log
         _Supervisor(settings, WatchedPlan(plan, settings.models_file), listening, memory, tell, open_log).run(stop)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens there; InputError if that cannot be."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
@@ -168,7 +180,11 @@ class _Supervisor:
         for name, run in runs.items():
             before = self._models.get(name)
             try:
-                models[name] = before if before is not None and before.run == run else followed(name, run, self._memory, prepared)
+                models[name] = (
+                    before
+                    if before is not None and before.run == run
+                    else followed(name, run, self._memory, prepared, self._settings.share)
+                )
             except InputError as error:
                 if not prepared:  # at the start, it is told to whoever starts the server
                     raise
@@ -246,6 +262,15 @@ def _most_connections() -> int:
     return CONNECTIONS
 
 
+def web_server(service: HttpService) -> uvicorn.Server:
+    """The web server in front of a service."""
+    config = uvicorn.Config(
+        service, http=functools.partial(HttpConnection, service, Peers(_most_connections())), ws="none", log_config=None,  # type: ignore[arg-type]
+        access_log=False, server_header=False, proxy_headers=False, lifespan="on", timeout_graceful_shutdown=int(GRACE),
+    )  # fmt: skip
+    return uvicorn.Server(config)
+
+
 def _work(
     settings: ServeSettings, listening: socket.socket, control: Connection, memory: str, at_once: bool, open_log: OpenTarget
 ) -> None:
@@ -256,16 +281,16 @@ def _work(
     # The web server handles signals while it runs, and then raises them again for the handlers before it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH)
-    models = WorkerModels(control)
+    models = WorkerModels(control, keeps=settings.shard is not None)
     if not at_once:
         models.begun.wait()
     log = None if settings.log is None else DecisionLog(settings.log, open_log)
-    service = HttpService(models, settings.limits, Token.from_file(settings.token_file), log=log)
-    config = uvicorn.Config(
-        service, http=functools.partial(HttpConnection, service, Peers(_most_connections())), ws="none", log_config=None,  # type: ignore[arg-type]
-        access_log=False, server_header=False, proxy_headers=False, lifespan="on", timeout_graceful_shutdown=int(GRACE),
-    )  # fmt: skip
-    server = uvicorn.Server(config)
+    token = Token.from_file(settings.token_file)
+    if settings.shard is not None:
+        service: HttpService = ShareService(models, settings.share, settings.limits, token)
+    else:
+        service = HttpService(models, settings.limits, token, log=log)
+    server = web_server(service)
 
     def leave() -> None:
         models.gone.wait()

@@ -92,7 +92,7 @@ def test_a_publication_that_could_not_be_written_is_sent_again(tmp_path, monkeyp
     publisher.publish()
     model.learn(steps()[1])
     with monkeypatch.context() as broken:
-        broken.setattr(publisher.folder, "_put", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        broken.setattr(publisher.folder, "put", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
         with pytest.raises(OSError, match="disk full"):
             publisher.publish()
     model.learn(steps()[2])

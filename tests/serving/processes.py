@@ -23,13 +23,13 @@ def until(happened: Callable[[], bool], what: str) -> None:
 
 
 class ServerProcess:
-    """A server of a run, listening; ended with all its workers at the end."""
+    """A server of a run, or another command that serves, listening; ended with all its workers at the end."""
 
-    def __init__(self, run: Path | str, *options: str) -> None:
+    def __init__(self, run: Path | str, *options: str, command: str = "serve") -> None:
         with tempfile.NamedTemporaryFile(prefix="pbodl-test-", suffix=".log", delete=False) as log:
             self._log = Path(log.name)
-            command = [sys.executable, "-m", "pbodl.cli", "serve", str(run), "--port", "0", *options]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            given = [command, *([str(run)] if run else []), "--port", "0", *options]
+            self.process = subprocess.Popen([sys.executable, "-m", "pbodl.cli", *given], stdout=log, stderr=log)
         self.url = ""
 
     def __enter__(self) -> "ServerProcess":

@@ -30,7 +30,7 @@ from pbodl.parallel.cluster.durable_shard import AboutShard, DurableShard, count
 from pbodl.parallel.cluster.ledger import Ledger, check
 from pbodl.parallel.cluster.ray_actors import Actors, connected, finder, node_host
 from pbodl.parallel.cluster.remote_calls import TOKEN, Address, CallClients, CallServer
-from pbodl.parallel.cluster.shard_changes import ShardChanges
+from pbodl.parallel.cluster.shard_publisher import ShardPublisher
 from pbodl.parallel.cluster.sharding import deal, empty_part
 from pbodl.parallel.cluster.work_format import decode_work, encode_done
 from pbodl.parallel.cluster.worker_slot import DEPTH, WorkerSlot
@@ -61,11 +61,12 @@ class ShardActor:
     def __init__(self, recipe: bytes, number: int, shards: int, folder: str, sync: bool, token: bytes) -> None:
         self._shard = shard = DurableShard(empty_part(model_of(recipe), shards), number, folder, sync)
         self._lock = threading.Lock()
-        changes = ShardChanges(shard.shard)
+        publisher = ShardPublisher(shard.shard)
         alone: dict[str, Callable[..., Bytes]] = {"pull": shard.pull, "push": shard.push, "evidence": shard.evidence}
-        alone |= {"about": shard.about, "claim": shard.claim, "begin_save": shard.begin_save, "changes": changes.since}
+        alone |= {"about": shard.about, "claim": shard.claim, "begin_save": shard.begin_save}
+        alone |= {"begin_publish": publisher.begin}
         served = {name: self._alone(method) for name, method in alone.items()}
-        self._server = CallServer({**served, "saved": self._saved}, node_host(), token)
+        self._server = CallServer({**served, "saved": self._saved, "publish": publisher.publish}, node_host(), token)
 
     def address(self) -> Address:
         return self._server.address

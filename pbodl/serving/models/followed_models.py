@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pbodl.errors import InputError
 from pbodl.serving.models.background import background
-from pbodl.serving.models.follower import Follower, Version
+from pbodl.serving.models.follower import Version
+from pbodl.serving.models.parts_follower import WHOLE, PartsFollower, RowShare
 from pbodl.serving.models.predictor_source import ready
 from pbodl.serving.models.served_models import TrafficPlan
 from pbodl.serving.models.shared_versions import ServingWorker
@@ -33,9 +34,9 @@ class FollowedModel:
     prepared  whether to compile here what its kind needs, before workers load it: they answer requests for other models meanwhile
     """
 
-    def __init__(self, name: str, run: str, memory: str, prepared: bool) -> None:
+    def __init__(self, name: str, run: str, memory: str, prepared: bool, share: RowShare = WHOLE) -> None:
         self.name, self.run, self.memory, self._prepared = name, run, memory, prepared
-        self.follower = Follower(run)
+        self.follower = PartsFollower(run, share)
         self.version: Version | None = None  # the newest in shared memory
         self._every = ASK_EVERY if "://" in run else POLL_EVERY
         self._thread = background(f"follower of {name}")
@@ -149,9 +150,9 @@ def check_folder(run: str) -> None:
         raise InputError(f"there is no folder {run}; give the folder that `pbodl train --out` or a publisher writes")
 
 
-def followed(name: str, run: str, memory: str, prepared: bool) -> FollowedModel:
+def followed(name: str, run: str, memory: str, prepared: bool, share: RowShare = WHOLE) -> FollowedModel:
     """A model to follow; InputError if there is no such folder."""
     check_folder(run)
     folder = f"{memory}/models/{name}"
     os.makedirs(folder, exist_ok=True)
-    return FollowedModel(name, run, folder, prepared)
+    return FollowedModel(name, run, folder, prepared, share)

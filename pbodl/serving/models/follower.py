@@ -9,7 +9,7 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.models.contract import Model, State
 from pbodl.models.deep_probit import DeepProbit
-from pbodl.models.snapshot import load_snapshot, snapshots
+from pbodl.models.snapshot import Snapshot, load_snapshot, snapshots
 from pbodl.publishing.compact import ENCODING, decode
 from pbodl.publishing.delta import ROWS, part_of, split
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder, Publication
@@ -81,7 +81,7 @@ def without_rows(model: DeepProbit) -> DeepProbit:
     return part_of(model, np.zeros(0, np.int64))
 
 
-class _Lagging(NamedTuple):
+class Lagging(NamedTuple):
     """The table of an earlier version, and the changes that it lacks."""
 
     table: PackedTable
@@ -103,7 +103,7 @@ class Follower:
         self.folder = ModelFolder(self.run)
         self._at: int | None = None  # the version loaded from this folder
         self._lineage = ""  # the lineage of that version
-        self._lagging: _Lagging | None = None
+        self._lagging: Lagging | None = None
         self._refused: set[FolderEntry] = set()
         self._snapshot: Path | None = None
 
@@ -113,12 +113,14 @@ class Follower:
         inside = Path(self.run) / PUBLISHED
         if "://" not in self.run and inside.is_dir() and self.folder.location != str(inside):
             self.folder, self._at = ModelFolder(inside), None
-        entries = self.folder.entries()
+        self._look(self.folder.entries())
+        return self.version is not before
+
+    def _look(self, entries: list[FolderEntry]) -> None:
         if entries:
             self._follow(entries)
         elif "://" not in self.run:
             self._follow_snapshots()
-        return self.version is not before
 
     def _follow(self, entries: list[FolderEntry]) -> None:
         newest = entries[-1].version
@@ -150,10 +152,8 @@ class Follower:
                 raise InputError("it does not follow the publication before it: the folder was started anew")
             version = self._changed(publication) if entry.kind == DELTA else _whole(publication)
         except UNSOUND as error:
-            self.damaged += 1
             self._refused.add(entry)
-            reason = str(error) if isinstance(error, InputError) else f"it is damaged ({type(error).__name__}: {error})"
-            warnings.warn(f"{entry.name} of {self.folder.location} is not served: {reason:.500}", stacklevel=2)
+            self._refuse(entry.name, error)
             return False
         if entry.kind == FULL:
             self._lagging = None
@@ -162,27 +162,38 @@ class Follower:
         self.version, self._at, self._lineage = version, entry.version, publication.manifest.lineage
         return True
 
+    def _refuse(self, what: str, error: Exception) -> None:
+        """Count and tell that something in the folder is not sound."""
+        self.damaged += 1
+        reason = str(error) if isinstance(error, InputError) else f"it is damaged ({type(error).__name__}: {error})"
+        warnings.warn(f"{what} of {self.folder.location} is not served: {reason:.500}", stacklevel=3)
+
     def _changed(self, publication: Publication) -> Version:
         """The version after a delta."""
         before = self.version
         assert before is not None
         manifest = publication.manifest
-        state, rows = split(_arrays(publication, before))
+        state, rows = split(
+            arrays_of(publication, before.table.size, lambda rows: before.model.state() | before.table.state_of(rows))
+        )
         part = model_of(manifest.kind, manifest.schema, manifest.spec, state)
         if not isinstance(part, DeepProbit):
             raise InputError(f"it is a delta of a {manifest.kind!r} model, which is only published whole")
         if (part.kind, part.schema, part.spec) != (before.model.kind, before.model.schema, before.model.spec):
             raise InputError("it is a delta of another model than the publication before it")
-        lagging, self._lagging = self._lagging, None
-        if lagging is not None and lagging.used_by() is None:
-            table = lagging.table
-            for change in lagging.missing:
-                table.change(*change)
-        else:
-            table = before.table.copy()
+        table = self._next_table(before)
         table.change(part, rows)
-        self._lagging = _Lagging(before.table, weakref.ref(before), [(part, rows)])
+        self._lagging = Lagging(before.table, weakref.ref(before), [(part, rows)])
         return Version(manifest.version, without_rows(part), table, manifest.published_at, manifest.facts)
+
+    def _next_table(self, before: Version) -> PackedTable:
+        """A table like that of the version before, to change: the one that lags behind, if nothing uses it, or a copy."""
+        lagging, self._lagging = self._lagging, None
+        if lagging is None or lagging.used_by() is not None:
+            return before.table.copy()
+        for change in lagging.missing:
+            lagging.table.change(*change)
+        return lagging.table
 
     def _follow_snapshots(self) -> None:
         """Load the newest snapshot of a run that does not publish."""
@@ -191,13 +202,16 @@ class Follower:
             return
         self._snapshot = newest
         try:
-            snapshot = load_snapshot(self.run)
+            snapshot = self._load(newest)
         except InputError as error:
             self.damaged += 1
             warnings.warn(str(error), stacklevel=2)
             return
         if self.version is None or int(snapshot.path.name) != self.version.number:
             self.version = Version.of(snapshot.model, int(snapshot.path.name), snapshot.path.stat().st_mtime)
+
+    def _load(self, newest: Path) -> Snapshot:
+        return load_snapshot(self.run)
 
 
 def model_of(kind_name: str, schema: Schema, spec: Mapping[str, Any], state: Mapping[str, NDArray]) -> Model:
@@ -215,8 +229,8 @@ def new_model(kind_name: str, schema: Schema, spec: Mapping[str, Any]) -> Model:
     return kind.from_spec(schema, msgspec.convert(spec, kind.Spec))
 
 
-def _arrays(publication: Publication, before: Version | None) -> State:
-    """The arrays of a publication; those of a compact one continue what is served."""
+def arrays_of(publication: Publication, size: int = 0, before: Callable[[NDArray[np.int64]], State] = lambda rows: {}) -> State:
+    """The arrays of a publication; those of a compact one continue what is served (`compact.decode`)."""
     manifest = publication.manifest
     if not manifest.encoding:
         return dict(publication.arrays)
@@ -225,15 +239,12 @@ def _arrays(publication: Publication, before: Version | None) -> State:
     empty = new_model(manifest.kind, manifest.schema, manifest.spec)
     if not isinstance(empty, DeepProbit):
         raise InputError(f"it is a compact publication of a {manifest.kind!r} model, which is only published exactly")
-    if before is None:
-        return decode(empty, publication.arrays, 0, lambda rows: {})
-    table = before.table
-    return decode(empty, publication.arrays, table.size, lambda rows: before.model.state() | table.state_of(rows))
+    return decode(empty, publication.arrays, size, before)
 
 
 def _whole(publication: Publication) -> Version:
     manifest = publication.manifest
-    state = _arrays(publication, None)
+    state = arrays_of(publication)
     state.pop(ROWS, None)
     model = model_of(manifest.kind, manifest.schema, manifest.spec, state)
     return Version.of(model, manifest.version, manifest.published_at, manifest.facts)

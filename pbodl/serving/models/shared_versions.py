@@ -47,10 +47,15 @@ class Announcement(msgspec.Struct):
 
 def announce(version: Version, memory: str, troubles: Mapping[str, int]) -> bytes:
     """The announcement of a version; moves its rows into the memory folder, if they are not there yet."""
+    return announcement(version, version.table.share(memory), troubles)
+
+
+def announcement(version: Version, table: Mapping[str, Any], troubles: Mapping[str, int]) -> bytes:
+    """A version without its rows; `table` says what there is to know about these."""
     model = version.model
     told = Announcement(
         version.number, version.published_at, version.facts, model.kind, model.schema, msgspec.to_builtins(model.spec),
-        pack(model.state()), version.table.share(memory), dict(troubles),
+        pack(model.state()), dict(table), dict(troubles),
     )  # fmt: skip
     return msgspec.msgpack.encode(told)
 
@@ -58,8 +63,10 @@ def announce(version: Version, memory: str, troubles: Mapping[str, int]) -> byte
 class Announced:
     """A worker's predictor source: the versions that the follower announces."""
 
-    def __init__(self, follower: Connection, before: Predictor | None = None) -> None:
+    def __init__(self, follower: Connection, before: Predictor | None = None, keeps: bool = False) -> None:
         self.predictor = before  # stays in service until the first version is loaded
+        self.kept: Predictor | None = None  # the one before, if it is kept, until someone sets this to None
+        self._keeps = keeps
         self.troubles = {"damaged": 0, "missing": 0}
         self.changed = threading.Event()  # set when there is a predictor, or the follower has ended
         self.gone = threading.Event()  # set when the follower has ended
@@ -90,7 +97,9 @@ class Announced:
         _touch(table)
         version = Version(told.number, model, table, told.published_at, told.facts)
         weakref.finalize(version, self._reports.put, (RELEASED, told.number))
-        self.predictor = ready(predictor_of(version), self.predictor)
+        before = self.predictor
+        self.predictor = ready(predictor_of(version), before)
+        self.kept = before if self._keeps else None
         self._reports.put((TOOK, told.number))
 
     def end(self) -> None:

@@ -19,7 +19,8 @@ logger = logging.getLogger("pbodl.serving")
 class WorkerModels(ServedModels):
     """The models that a worker was told of."""
 
-    def __init__(self, control: Connection) -> None:
+    def __init__(self, control: Connection, keeps: bool = False) -> None:
+        self._keeps = keeps  # the version before the newest
         super().__init__({}, TrafficPlan())
         self.begun = threading.Event()  # set when a model is loaded, or the follower has ended
         self.gone = threading.Event()  # set when the follower has ended
@@ -44,7 +45,7 @@ class WorkerModels(ServedModels):
 
     def _add(self, name: str, run: str, pipe: Connection) -> None:
         before = self.sources.get(name)
-        source = Announced(pipe, None if before is None else before.predictor)
+        source = Announced(pipe, None if before is None else before.predictor, self._keeps)
         self.runs = self.runs | {name: run}
         self.sources = self.sources | {name: source}
         threading.Thread(target=self._watch, args=(name, source), daemon=True).start()

@@ -30,7 +30,7 @@ class Deciding:
     def __init__(
         self, predictor: Predictor, body: bytes, content_type: str, candidates: int, more: dict[str, Any], logged: bool
     ) -> None:
-        self._predictor, self._content_type, self._more = predictor, content_type, more
+        self.predictor, self._content_type, self._more = predictor, content_type, more
         schema = predictor.schema
         if logged and (name := name_in_the_way(schema)) is not None:
             message = f"the model has a column {name!r}, which the log of decisions uses itself; rename the column and train again"
@@ -39,14 +39,19 @@ class Deciding:
         asked, encoder = self.asked, predictor.encoder
         shared = {name: value for name, value in (asked.user | asked.context).items() if name not in encoder.positions}
         try:
-            self._shared, self._own = encoder.encode_shared(shared), encoder.encode_own(asked.candidates)
+            self.shared, self.own = encoder.encode_shared(shared), encoder.encode_own(asked.candidates)
         except InputError as error:
             raise invalid(error) from None
-        self._ranking = rank(predictor, self._shared, self._own, asked.bids, asked.slots, asked.policy)
+
+    def decided(self) -> "Deciding":
+        """Decide, and return this."""
+        asked, predictor = self.asked, self.predictor
+        self._ranking = rank(predictor, self.shared, self.own, asked.bids, asked.slots, asked.policy)
         drawn = asked.policy.is_drawn and len(asked.candidates) > 0
         self._count = PlacementCount(
-            predictor, self._shared, self._own, asked.bids, asked.slots, asked.policy, asked.draws if drawn else 0, _FRESH
+            predictor, self.shared, self.own, asked.bids, asked.slots, asked.policy, asked.draws if drawn else 0, _FRESH
         )
+        return self
 
     @property
     def name(self) -> str | None:
@@ -76,10 +81,10 @@ class Deciding:
         if draws:
             propensity, error = self._count.propensity(ranking.placed)
         else:
-            kept = self._predictor.version.model.negative_rate
+            kept = self.predictor.version.model.negative_rate
             all_placements = exact_placements(ranking.scores, asked.bids, asked.slots, asked.policy, kept)
             propensity, error = all_placements[ranking.placed, np.arange(len(ranking.placed))], None
-        request_id, version = asked.request_id or uuid.uuid4().hex, self._predictor.version.number
+        request_id, version = asked.request_id or uuid.uuid4().hex, self.predictor.version.number
         answer = answer_of(version, request_id, asked.policy, ranking, propensity, error, draws, self._more.get("name", ""))
-        decided = Decided(self._predictor.schema, version, request_id, asked, ranking, propensity, error, draws, self._more, {})
+        decided = Decided(self.predictor.schema, version, request_id, asked, ranking, propensity, error, draws, self._more, {})
         return write_ranking(answer, self._content_type), decided

@@ -25,7 +25,16 @@ from pbodl.models.contract import Model, Prediction
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.recalibration import recalibrated_latent
 from pbodl.serving.models.follower import Version
-from pbodl.serving.scoring.candidate_kernels import EMPTY, Operation, Samples, Sums, room_for, score_candidates, sum_features
+from pbodl.serving.scoring.candidate_kernels import (
+    EMPTY,
+    Operation,
+    Packed,
+    Samples,
+    Sums,
+    room_for,
+    score_candidates,
+    sum_features,
+)
 from pbodl.serving.scoring.drawn_candidates import draw_candidates, linear_deviations
 from pbodl.serving.scoring.many_requests import score_layers, score_pairs
 from pbodl.serving.scoring.packed_rows import check_served
@@ -77,12 +86,15 @@ class Predictor:
             classes_of_own[own_fields] = np.arange(len(own_fields))
             self._own_operation = self._operation._replace(classes=np.int64(len(own_fields)))
             self._own_class_of_field = classes_of_own
-        self._packed = version.table.packed()
         self._layers = pack_layers(model.dense, model.shape.sizes)
         scaled = [field.is_scaled or field.kind == "vector" for field in model.schema.fields]
         self._scaled, self._some_scaled = np.array(scaled, bool), any(scaled)
         self._remembered = Remembered(CAPACITY, len(self.encoder.own_fields), self._own_operation)
         self._lock = Lock()
+
+    @property
+    def _packed(self) -> Packed:
+        return self.version.table.packed()  # where the table grows, its arrays change
 
     @classmethod
     def of(cls, model: Model) -> "Predictor":
@@ -179,9 +191,13 @@ class Predictor:
     def recall(self, before: "Predictor") -> None:
         """Cache the ads that another predictor was asked for, before the first request arrives here."""
         if before.schema == self.schema and len(self.encoder.own):
-            keys = before._remembered.lately()[:CAPACITY]
+            keys = before.lately()[:CAPACITY]
             with self._lock:
                 self._remember(self.encoder.from_keys(keys), self._remembered.told(keys))
+
+    def lately(self) -> NDArray[np.uint64]:
+        """The keys of the ads that requests asked for lately, (ads, fields)."""
+        return self._remembered.lately()
 
     def _own_are_a_group(self) -> bool:
         """Whether all features of the candidates form one group of their own, so that `meet_groups` can score them."""

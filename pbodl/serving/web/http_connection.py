@@ -166,7 +166,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refused = True
             self.transport.abort()
             return
-        self._service.refused("score" if self.url.endswith(b"/score") else "rank", error.status)
+        self._service.refused(self.url.rpartition(b"/")[2].decode("latin-1"), error.status)
         self._joining.whole(self._answer(error, not self.parser.should_keep_alive()))
 
     def on_body(self, body: bytes) -> None:

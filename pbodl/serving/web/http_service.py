@@ -11,7 +11,7 @@ import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.applications import Starlette
@@ -34,11 +34,10 @@ from pbodl.serving.scoring.request_encoding import Encoded
 from pbodl.serving.web.http_connection import TICKET
 from pbodl.serving.web.http_messages import (
     JSON,
-    MSGPACK,
-    SECURITY,
     ListedModel,
     ModelAnswer,
     ModelsAnswer,
+    Parsed,
     RequestError,
     echoed,
     invalid,
@@ -47,6 +46,17 @@ from pbodl.serving.web.http_messages import (
 )
 from pbodl.serving.web.model_choice import Addressed, addressed, choose
 from pbodl.serving.web.openapi import document, page
+from pbodl.serving.web.replies import (
+    OUR_MISTAKE,
+    SECURE,
+    Send,
+    content_type_of,
+    http_error,
+    json_answer,
+    reply,
+    request_error,
+    unexpected_error,
+)
 from pbodl.serving.web.request_queue import Receive, RequestQueue, Ticket, read_body
 from pbodl.serving.web.server_limits import Limits, Token
 from pbodl.serving.web.server_metrics import ServerMetrics
@@ -55,11 +65,19 @@ OPEN = ("/healthz", "/readyz", "/openapi.json", "/docs")  # these require no tok
 COLLECT_EVERY = 1.0  # seconds
 MOST_SHADOWED = 64  # decisions that wait for the scores of challengers
 LONG = 0.001  # seconds that a collection should take at most
-Send = Callable[[Any], Awaitable[None]]
 Endpoint = Callable[[Request], Awaitable[Response]]
-SECURE = [(name.lower().encode(), value.encode()) for name, value in SECURITY.items()]
-OUR_MISTAKE = RequestError(500, "internal", "internal error of the server; see its log")
 logger = logging.getLogger("pbodl.serving")
+
+
+class AskedScores(NamedTuple):
+    """A request for scores that was read."""
+
+    predictor: Predictor
+    parsed: Parsed
+    shared: Encoded
+    own: Encoded
+    name: str  # of the model, where there are several
+    content_type: str
 
 
 class HttpService:
@@ -89,9 +107,14 @@ class HttpService:
             Route("/readyz", self._ready),
             Route("/openapi.json", self._openapi),
             Route("/docs", self._docs),
+            *self.more_routes(),
         ]
-        handlers = {HTTPException: _http_error, RequestError: _request_error, Exception: _unexpected}
+        handlers: dict[Any, Any] = {HTTPException: http_error, RequestError: request_error, Exception: unexpected_error}
         self._others = Starlette(routes=[*routes, *dashboard_routes(self)], exception_handlers=handlers, lifespan=self._lifespan)
+
+    def more_routes(self) -> list[Route]:
+        """Routes of a service of another kind."""
+        return []
 
     @property
     def run(self) -> str | None:
@@ -106,10 +129,14 @@ class HttpService:
 
     def is_queued(self, path: bytes) -> bool:
         """Whether a request for this path needs a ticket."""
-        return path == b"/v1/score" or addressed(path.decode("latin-1")) is not None
+        return path == b"/v1/score" or self.addressed(path.decode("latin-1")) is not None
+
+    def addressed(self, path: str) -> Addressed | None:
+        """What a path asks for, if its requests wait for their turn."""
+        return addressed(path)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        where = addressed(scope["path"]) if scope["type"] == "http" else None
+        where = self.addressed(scope["path"]) if scope["type"] == "http" else None
         if where is not None:
             await self._queued(where, scope, receive, send)
         else:
@@ -136,13 +163,10 @@ class HttpService:
             given = dict(scope["headers"])
             if scope["method"] != "POST":
                 raise RequestError(405, "method", f"{echoed(scope['path'])} accepts only POST", headers={"Allow": "POST"})
-            content_type = _content_type(given)
+            content_type = content_type_of(given)
             asked = await read_body(given, receive, ticket)
             ticket.complete()
-            if where.endpoint == "score":
-                status, body = 200, await self.queue.run(ticket, lambda: self._scores(where.name, content_type, asked))
-            else:
-                status, (body, decided) = 200, await self._decide(ticket, where.name, content_type, asked)
+            status, (body, decided) = 200, await self.answer(ticket, where, content_type, asked)
         except RequestError as error:
             status, body, headers = error.status, error.body(), error.headers
         except ConnectionResetError:
@@ -153,16 +177,23 @@ class HttpService:
         finally:
             if ticket is not None:
                 ticket.done()
-        await _reply(send, status, content_type if status == 200 else JSON, body, headers)
+        await reply(send, status, content_type if status == 200 else JSON, body, headers)
         self.metrics.requests.labels(where.endpoint, status).inc()
         if status == 200 and ticket is not None:
-            seconds = self.metrics.seconds if where.endpoint == "score" else self.metrics.rank_seconds
+            seconds = self.metrics.rank_seconds if where.endpoint == "rank" else self.metrics.seconds
             seconds.observe(time.perf_counter() - ticket.arrived)
         if decided is not None and self.log is not None:
             self._keep(decided)
 
-    def _scores(self, name: str | None, content_type: str, body: bytes) -> bytes:
-        """The answer to the body of a request for scores."""
+    async def answer(self, ticket: Ticket, where: Addressed, content_type: str, body: bytes) -> tuple[bytes, Decided | None]:
+        """The answer to the body of a request, and the decision for the log, if it is one."""
+        if where.endpoint == "rank":
+            ranking = await self.queue.run(ticket, lambda: self.asked_ranking(where.name, content_type, body).decided(), last=False)
+            return await self.counted(ticket, ranking)
+        return await self.queue.run(ticket, lambda: self.scores(self.asked_scores(where.name, content_type, body))), None
+
+    def asked_scores(self, name: str | None, content_type: str, body: bytes) -> AskedScores:
+        """Read the body of a request for scores."""
         chosen = choose(self.models, name, content_type, body)
         predictor, name = self._predictor(chosen.name), chosen.about.get("name", "")
         parsed = wire_of(predictor.schema).read(body, content_type, self.limits.candidates)
@@ -174,20 +205,24 @@ class HttpService:
             own = parsed.own if isinstance(parsed.own, Encoded) else predictor.encoder.encode_own(parsed.own)
         except InputError as error:
             raise invalid(error) from None
+        return AskedScores(predictor, parsed, shared, own, name, content_type)
+
+    def scores(self, asked: AskedScores) -> bytes:
+        """The answer to a request for scores."""
+        predictor, parsed, shared, own, name, content_type = asked
         scores, ctr = explore(predictor, shared, own, parsed.explore)
         self.metrics.scored(len(own.keys), float(scores.ctr.sum()), name)
         scores = (predictor.recalibrated(scores) if parsed.detail else scores)._replace(ctr=ctr)
         return write_scores(predictor.version.number, scores, parsed.detail, content_type, parsed.explore.rule, name)
 
-    async def _decide(self, ticket: Ticket, name: str | None, content_type: str, body: bytes) -> tuple[bytes, Decided]:
-        """The answer to the body of a request for a ranking, and the decision for the log."""
+    def asked_ranking(self, name: str | None, content_type: str, body: bytes) -> Deciding:
+        """Read the body of a request for a ranking."""
+        chosen = choose(self.models, name, content_type, body)
+        predictor = self._predictor(chosen.name)
+        return Deciding(predictor, body, content_type, self.limits.candidates, chosen.about, self.log is not None)
 
-        def begin() -> Deciding:
-            chosen = choose(self.models, name, content_type, body)
-            predictor = self._predictor(chosen.name)
-            return Deciding(predictor, body, content_type, self.limits.candidates, chosen.about, self.log is not None)
-
-        deciding = await self.queue.run(ticket, begin, last=False)
+    async def counted(self, ticket: Ticket, deciding: Deciding) -> tuple[bytes, Decided]:
+        """Count the propensities of a decision; returns the answer, and the decision for the log."""
         while deciding.counts and not await self.queue.run(ticket, deciding.step, last=False):
             pass
         self.metrics.scored(deciding.candidates, deciding.ctr_sum, deciding.name)
@@ -255,7 +290,7 @@ class HttpService:
                     source.troubles,
                 )
             )  # fmt: skip
-        return _json(ModelsAnswer(listed))
+        return json_answer(ModelsAnswer(listed))
 
     async def _model(self, request: Request) -> Response:
         version = self._predictor(request.path_params.get("name")).version
@@ -265,20 +300,20 @@ class HttpService:
             counters["rows_learned"], counters["features"], counters,
             msgspec.to_builtins(version.model.schema), msgspec.to_builtins(version.model.spec),
         )  # fmt: skip
-        return _json(answer)
+        return json_answer(answer)
 
     async def _metrics(self, request: Request) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _health(self, request: Request) -> Response:
-        return _json({"status": "alive"})
+        return json_answer({"status": "alive"})
 
     async def _ready(self, request: Request) -> Response:
         self._predictor()
-        return _json({"status": "ready"})
+        return json_answer({"status": "ready"})
 
     async def _openapi(self, request: Request) -> Response:
-        return _json(self._document())
+        return json_answer(self._document())
 
     async def _docs(self, request: Request) -> Response:
         text, policy = page(self._document(), str(request.base_url).rstrip("/"))
@@ -323,9 +358,13 @@ class HttpService:
             gc.enable()
             gc.unfreeze()
 
+    def tidy(self) -> None:
+        """Called about once a second."""
+
     async def _collect(self) -> None:
         while True:
             await asyncio.sleep(COLLECT_EVERY)
+            self.tidy()
             for _ in range(100):
                 if not self.queue.in_flight:
                     break
@@ -334,39 +373,3 @@ class HttpService:
             gc.collect()
             if time.perf_counter() - began > LONG:
                 gc.freeze()  # the many objects are there to stay, such as the code of a first model
-
-
-def _content_type(headers: dict[bytes, bytes]) -> str:
-    given = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise RequestError(415, "content_encoding", "compressed bodies are not supported; send the body uncompressed")
-    if given == JSON or given in MSGPACK:
-        return given
-    message = f"the content type is {echoed(given or 'not given')!r}; send {JSON} or {MSGPACK[0]}"
-    raise RequestError(415, "content_type", message, "Content-Type")
-
-
-async def _reply(send: Send, status: int, content_type: str, body: bytes, headers: dict[str, str]) -> None:
-    told = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode()), *SECURE]
-    told += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": told})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _json(answer: Any) -> Response:
-    return Response(msgspec.json.encode(answer), media_type=JSON)
-
-
-async def _request_error(request: Request, error: Any) -> Response:
-    return Response(error.body(), error.status, error.headers, JSON)
-
-
-async def _http_error(request: Request, error: Any) -> Response:
-    codes = {404: "not_found", 405: "method"}
-    message = f"there is no {echoed(request.url.path)}; see /docs" if error.status_code == 404 else str(error.detail)
-    told = RequestError(error.status_code, codes.get(error.status_code, "http"), message, headers=dict(error.headers or {}))
-    return await _request_error(request, told)
-
-
-async def _unexpected(request: Request, error: Exception) -> Response:
-    return await _request_error(request, OUR_MISTAKE)

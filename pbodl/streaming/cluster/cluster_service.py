@@ -31,10 +31,9 @@ from pbodl.parallel.cluster.on_ray import minibatch
 from pbodl.parallel.cluster.ray_actors import connected
 from pbodl.parallel.schedule import check_workers
 from pbodl.publishing.curves import Curves
-from pbodl.publishing.publisher import Publisher
+from pbodl.streaming.cluster.cluster_publisher import ClusterPublisher
 from pbodl.streaming.cluster.cluster_session import VOID, ClusterSession, SessionPlan, no_figures
 from pbodl.streaming.cluster.cluster_snapshot import check_partitions
-from pbodl.streaming.cluster.merged_model import MergedModel
 from pbodl.streaming.cluster.partition_list import Partition, partitions_of
 from pbodl.streaming.cluster.stream_actor import PARTITIONS, ActorTask
 from pbodl.streaming.cluster.stream_worker import WorkerSettings, figures_of
@@ -223,8 +222,7 @@ class ClusterService:
         if options.release:
             session.watchdog.accept()
         self._facts = {CLUSTER: session.plan.snapshot.facts[CLUSTER]}
-        self._merged = MergedModel(session.model) if options.publish else None
-        self._publisher: Publisher | None = None
+        self._publisher: ClusterPublisher | None = None
         self._saved_at = self._shown_at = time.monotonic()
         self._rows = session.seen
 
@@ -241,9 +239,10 @@ class ClusterService:
         with self.setbacks.tolerating("writing the curves"):
             curves.rewind(session.seen)
         with ExitStack() as stack:
-            if self._merged is not None and self._options.publish:
+            if self._options.publish:
                 every, compact = self._options.publish_every, not self._options.publish_exact
-                self._publisher = Publisher(self._merged.model, self._options.publish, every=every, compact=compact)
+                shards = session.plan.settings.shards
+                self._publisher = ClusterPublisher(session, self._options.publish, shards, every, compact)
                 stack.callback(self._publisher.close)
             try:
                 while not self._stop and not self._ended():
@@ -258,7 +257,7 @@ class ClusterService:
                 self._save_at_last()  # everything before the error is sound
                 raise
             self._save_at_last()
-            self._publish()
+            self._publish(wait=True)
             self._show(config, page, curves, show)
         return self.figures() | {"ledger": session.ledger}
 
@@ -288,15 +287,14 @@ class ClusterService:
                     raise
                 time.sleep(attempt)
 
-    def _publish(self) -> None:
+    def _publish(self, wait: bool = False) -> None:
         """Publish, unless the watchdog holds it; what cannot be written now is published later."""
         watchdog, publisher = self.session.watchdog, self._publisher
-        if publisher is None or self._merged is None or watchdog.held is not None or watchdog.doubt is not None:
+        if publisher is None or watchdog.held is not None or watchdog.doubt is not None:
             return
-        replaced = self.session.merge_changes(self._merged)
         with self.setbacks.tolerating(f"publishing to {publisher.folder.location}"):
-            counters = self.counters()
-            publisher.publish({"events": counters["events"], "watermark": counters["watermark"]}, full=replaced)
+            counters, rows = self.counters(), self.session.about()[0].counters["rows_learned"]
+            publisher.publish(rows, {"events": counters["events"], "watermark": counters["watermark"]}, wait)
 
     def counters(self) -> dict[str, Any]:
         """The counters of all partitions together."""

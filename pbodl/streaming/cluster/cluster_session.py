@@ -25,11 +25,9 @@ from pbodl.parallel.cluster.durable_shard import AboutShard, counters_of, decode
 from pbodl.parallel.cluster.on_ray import adapt_shards, recipe_of, start_shards
 from pbodl.parallel.cluster.ray_actors import Actors
 from pbodl.parallel.cluster.remote_calls import TOKEN, CallClients
-from pbodl.parallel.cluster.shard_changes import decode_changes
 from pbodl.parallel.cluster.sharding import empty_part
 from pbodl.parallel.cluster_prior import adapts
 from pbodl.streaming.cluster.cluster_snapshot import VoidSnapshot, check_cut, check_sound, entries_of, moments_of, restored_shard
-from pbodl.streaming.cluster.merged_model import MergedModel
 from pbodl.streaming.cluster.partition_list import Partition
 from pbodl.streaming.cluster.stream_actor import PARTITIONS, ActorReport, ActorTask, StreamActor, decode_report, part_of_partition
 from pbodl.streaming.cluster.stream_worker import WorkerSettings
@@ -71,7 +69,6 @@ class ClusterSession:
         self._adapts = adapts(model, settings.workers, settings.merge)
         self.limit = next_moment(self.seen) if self._adapts else float("inf")  # rows at which the workers stop for a new prior
         self.finishing = False
-        self._requests = 0  # for changes
         self._saving: threading.Thread | None = None
         self._start(secrets.token_bytes(TOKEN))
 
@@ -96,6 +93,7 @@ class ClusterSession:
         actors.wait()
         self._shards = CallClients(settings.shards, actors.finder(self._shard_names), token)
         self._savers = CallClients(settings.shards, actors.finder(self._shard_names), token)  # for the thread that saves
+        self._publishers = CallClients(settings.shards, actors.finder(self._shard_names), token)  # for the thread that publishes
         names = self._worker_names
         self._workers = [CallClients(1, actors.finder([name]), token) for name in names]
         self._pool = ThreadPoolExecutor(settings.workers, "pbodl-coordinator")
@@ -174,21 +172,14 @@ class ClusterSession:
         """What the shards say about themselves."""
         return decode_about(self._shards.ask([("about", ())] * self.plan.settings.shards))
 
-    def merge_changes(self, merged: MergedModel) -> bool:
-        """Bring a copy of the whole model up to date; returns whether it was replaced, and not only changed."""
-        shards = self.plan.settings.shards
-        answers = self._changes(shards, False)
-        if any(full for _, full in answers):
-            answers = answers if all(full for _, full in answers) else self._changes(shards, True)
-            merged.replace([state for state, _ in answers])
-            return True
-        merged.change([state for state, _ in answers])
-        return False
+    def begin_publish(self, request: bytes) -> None:
+        """Have all shards copy what they will publish (`PartRequest`)."""
+        self._shards.ask([("begin_publish", (request,))] * self.plan.settings.shards)
 
-    def _changes(self, shards: int, full: bool) -> list[tuple[Any, bool]]:
-        self._requests += 1
-        call = ("changes", (str(self._requests).encode(), b"1" if full else b"0"))
-        return [decode_changes(answer) for answer in self._shards.ask([call] * shards)]
+    def publish(self, version: int) -> list[str]:
+        """Have all shards write it; returns the lineages of their parts. For one thread at a time."""
+        answers = self._publishers.ask([("publish", (str(version).encode(),))] * self.plan.settings.shards)
+        return [answer.decode() for answer in answers]
 
     @property
     def saving(self) -> bool:
@@ -250,7 +241,7 @@ class ClusterSession:
 
     def close(self) -> None:
         """Stop everything."""
-        for client in (self._shards, self._savers, *self._workers):
+        for client in (self._shards, self._savers, self._publishers, *self._workers):
             client.close()
         self._pool.shutdown(wait=False)
         self.actors.stop()

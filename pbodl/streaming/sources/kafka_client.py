@@ -16,10 +16,12 @@ try:
     from confluent_kafka import TopicCollection as TopicCollection
     from confluent_kafka import TopicPartition as TopicPartition
     from confluent_kafka.admin import AdminClient as AdminClient
+    from confluent_kafka.admin import NewTopic
 except ImportError as error:
     raise InputError(f"reading Kafka topics needs its client; run: {install_line('kafka')}") from error
 
 ANSWER = 2.0  # seconds to wait for a broker's answer
+CREATED = 60.0  # seconds that a broker that has just started has to create a topic
 VARIABLE = "PBODL_KAFKA_PASSWORD"
 INSTEAD = f"set {VARIABLE}, or name a file: kafka://host:9092/topic?password_file=FILE, or ?options_file=FILE for any option"
 QUIET = {"log_level": 2}
@@ -92,3 +94,16 @@ def new_client(kind: Any, address: KafkaAddress, options: dict[str, Any]) -> Any
     except (KafkaException, ValueError, TypeError) as error:
         told = address.plainly(error) if isinstance(error, KafkaException) else str(error)
         raise InputError(f"{address.name}: the client library refuses an option: {told}") from error
+
+
+def create_topic(address: str, partitions: int) -> None:
+    """Create the topic of an address, unless it exists; InputError if the broker does not answer, or refuses."""
+    parts = address_of(address)
+    admin = new_client(AdminClient, parts, QUIET | {"bootstrap.servers": parts.servers} | parts.options)
+    try:
+        if parts.topic not in admin.list_topics(timeout=CREATED).topics:
+            admin.create_topics([NewTopic(parts.topic, num_partitions=partitions, replication_factor=1)])[parts.topic].result(
+                CREATED
+            )
+    except KafkaException as error:
+        raise InputError(f"{parts.name}: the topic cannot be used: {parts.plainly(error)}") from error

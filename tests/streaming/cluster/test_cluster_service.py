@@ -10,7 +10,7 @@ import pytest
 import pbodl
 from pbodl.errors import InputError
 from pbodl.models.snapshot import load_snapshot, snapshots
-from pbodl.serving.models.follower import Follower
+from pbodl.serving.models.parts_follower import PartsFollower
 from pbodl.streaming.cluster.cluster_service import ClusterOptions, online_on_ray
 from pbodl.streaming.online_service import Options
 from pbodl.streaming.online_service import online as online_in_one_process
@@ -78,7 +78,7 @@ def test_a_worker_and_a_shard_are_killed_connections_cut_a_disk_is_full_and_ever
     assert {path.name for path in newest.glob("shard-*")} == {"shard-0.safetensors", "shard-1.safetensors"}
     assert load_snapshot(newest).facts["ledger"] == ledger
     # What a server follows is the same model.
-    follower = Follower(published)
+    follower = PartsFollower(published)
     assert follower.poll() and follower.version is not None
     assert follower.version.counters["features"] == 4000
     with pytest.raises(InputError, match="was started with --engine ray"):
