@@ -58,9 +58,7 @@ def ab(
     days: Annotated[int, typer.Option(min=1, max=100_000, help="Number of days that the test lasts.")] = 7,
     requests_per_day: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=MOST, help="Total requests per day across all arms (default: 17 per ad and arm, or 400 in the small market)."
-        ),
+        typer.Option(min=1, max=MOST, help="Total requests per day across all arms (default: 400 per ad and arm)."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=MOST, help="Number of simulated worlds.")] = 3,
     ads: Annotated[
@@ -68,7 +66,8 @@ def ab(
         typer.Option(
             min=1,
             max=MOST,
-            help="Ads on the market at a time; over a quarter of them are candidates of a request (default: 300, or 50).",
+            help="Ads on the market at a time; about half of them are candidates of a request, or all in the small market "
+            "(default: 60, or 40).",
         ),
     ] = None,
     market: Annotated[

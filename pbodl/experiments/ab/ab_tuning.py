@@ -63,8 +63,8 @@ def share_of_best(arm: Arm, world: AdWorld, features: AdFeatures, days: int) -> 
 def main() -> None:
     """Try the settings of every kind and print a line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests-per-day", type=int, default=40_000)
-    parser.add_argument("--ads", type=int, default=300)
+    parser.add_argument("--requests-per-day", type=int, default=200_000)
+    parser.add_argument("--ads", type=int, default=60)
     parser.add_argument("--days", type=int, default=3, help="days of burn-in")
     parser.add_argument("--kinds", nargs="*", choices=list(TRIED), default=list(TRIED))
     options = parser.parse_args()

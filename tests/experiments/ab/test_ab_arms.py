@@ -112,7 +112,7 @@ def test_settings_are_checked(change, words):
 
 
 def test_by_default_every_ad_gets_its_impressions():
-    assert Setting().settled(8)[1:3] == (17 * 300 * 8, 300)
+    assert Setting().settled(8)[1:3] == (400 * 60 * 8, 60)
     assert Setting(market="quality").settled(5)[1:3] == (400 * 40 * 5, 40)
     assert Setting(requests_per_day=100, ads=20).settled(8)[1:3] == (100, 20)
 
