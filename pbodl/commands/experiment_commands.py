@@ -73,6 +73,9 @@ def ab(
     market: Annotated[
         str, typer.Option(help="Kind of market: standard, or quality (small; an ad's own quality is most of what is unknown).")
     ] = "standard",
+    test: Annotated[
+        str | None, typer.Option(help="Run one test of the market alone: tables or ablation; quality in the small market.")
+    ] = None,
     first_seed: Annotated[int, typer.Option(min=0, max=MOST, help="Seed of the first world.")] = 0,
     burn_in: Annotated[
         int, typer.Option(min=0, max=100_000, help="Days of random ads before the test, from which all models learn.")
@@ -91,7 +94,7 @@ def ab(
         market=market,
     )  # fmt: skip
     with writing(out, "pbodl experiment ab"):
-        result = run(out, setting, seeds, workers, first_seed=first_seed)
+        result = run(out, setting, seeds, workers, first_seed=first_seed, only=test)
     console.print(Markdown((out / "ab.md").read_text(encoding="utf-8")))
     console.print(f"ab.md, ab.json and report.html are in {out}")
     print_json(result, as_json)

@@ -33,8 +33,8 @@ TRIED: dict[str, tuple[dict[str, Any], ...]] = {
         {"initial_spread": 0.03}, {"initial_spread": 0.1}, {"optimizer": "adam", "learning_rate": 0.001}, {"batch_size": 1024},
     ),
     "dnn-batch": (
-        {"learning_rate": 0.01}, {"learning_rate": 0.1}, {"l2": 0.0}, {"l2": 0.003}, {"dim": 16}, {"initial_spread": 0.03},
-        {"initial_spread": 0.4}, {"optimizer": "adam", "learning_rate": 0.001}, {"hidden": (64, 32)}, {"embedding": "sum"},
+        {"learning_rate": 0.01}, {"learning_rate": 0.1}, {"l2": 0.0}, {"l2": 0.003}, {"dim": 32}, {"initial_spread": 0.03},
+        {"initial_spread": 0.4}, {"optimizer": "adam", "learning_rate": 0.001}, {"hidden": (128, 64)}, {"embedding": "sum"},
     ),
     "fm-mlp": _NETWORK,
     "ffm-mlp": _NETWORK,

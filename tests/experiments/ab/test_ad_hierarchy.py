@@ -54,7 +54,8 @@ def test_sharing_is_the_posterior_of_brute_force(ads):
     rng = np.random.default_rng(0)
     hierarchy, joint = AdHierarchy(ads, KIND, SIZE), prior_of(ads)
     beliefs = hierarchy.before()
-    np.testing.assert_allclose(beliefs.covariance, [np.diag(np.diag(joint)[SIZE * i : SIZE * i + SIZE]) for i in range(len(ads.bid))])
+    alone = np.diag(joint).reshape(-1, SIZE)
+    np.testing.assert_allclose(beliefs.covariance, [np.diag(variances) for variances in alone])
     precision, shift = np.linalg.inv(joint), np.zeros(len(joint))
     for until in (1.0, 2.0):
         live = np.flatnonzero(ads.start <= until * DAY)
