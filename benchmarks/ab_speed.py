@@ -1,7 +1,8 @@
 """`python -m benchmarks.ab_speed`: candidates per second of CPU time in the online experiment, with all that an arm does.
 
 That is the world (requests, candidates, true probabilities), scoring, exploring, learning and publishing. Each arm runs alone, on
-one thread, from noon on, with the traffic of 400 impressions per ad, arm and day; the burn-in does not count.
+one thread, from noon on, with the traffic of 400 impressions per ad, arm and day; the burn-in does not count. At the end: all
+candidates over all seconds.
 """
 
 import argparse
@@ -9,14 +10,12 @@ import time
 
 import numpy as np
 
-from pbodl.experiments.ab.ab_arms import Setting, _apart, arm_of
+from pbodl.experiments.ab.ab_arms import IMPRESSIONS, Setting, _apart, arm_of
 from pbodl.experiments.ab.ad_features import AdFeatures
 from pbodl.experiments.ab.ad_market import DAY, HOUR
 from pbodl.experiments.ab.ad_world import AdWorld
 from pbodl.experiments.ab.arm import ArmAtWork, burn_in, with_candidates
 from pbodl.experiments.ab.lineup import TESTS
-
-IMPRESSIONS = 400
 
 
 def main() -> None:
@@ -25,6 +24,7 @@ def main() -> None:
     parser.add_argument("--market", default="standard", choices=list(TESTS))
     parser.add_argument("--only", nargs="+", default=[""], metavar="PART", help="only arms whose name contains one of these")
     options = parser.parse_args()
+    total = np.zeros(2)
     for test in TESTS[options.market]:
         setting = Setting(market=options.market)
         ads = setting.settled(1).ads
@@ -47,7 +47,9 @@ def main() -> None:
                 for _ in _apart({number: at_work}, some, owner):
                     pass
                 seconds = time.process_time() - began
+            total += candidates, seconds
             print(f"{test.name}, {arm.name}: {candidates / seconds:,.0f} candidates per second of CPU time", flush=True)
+    print(f"all: {total[0] / total[1]:,.0f}")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,8 @@ from pbodl.experiments.ab.ad_world import AdWorld
 from pbodl.experiments.ab.arm import ArmAtWork, burn_in, with_candidates
 from pbodl.experiments.ab.lineup import Arm
 
-DAYS, AFTER, REQUESTS_PER_DAY, ADS = 3, 7, 40_000, 300  # as in the experiment
-ADAPTING = (("adapt_prior", True),)
-EVERY = 20  # one of so many of the next day's requests is used
+DAYS, AFTER, REQUESTS_PER_DAY, ADS = 3, 7, 216_000, 60  # as in the experiment
+EVERY = 100  # one of so many of the next day's requests is used
 
 
 class Found(NamedTuple):
@@ -67,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS), help="seeds of the worlds")
     seeds = parser.parse_args().seeds
-    for name, kind, changes in (("FM-MLP", "fm-mlp", ()), ("FFM-MLP", "ffm-mlp", ()), ("FM-MLP, adapt_prior", "fm-mlp", ADAPTING)):
+    for name, kind, changes in (("PairFM", "pair-fm", ()), ("FM-MLP", "fm-mlp", ()), ("FFM-MLP", "ffm-mlp", ())):
         worlds = [find(Arm(name, kind, NEVER, changes=changes), seed) for seed in seeds]
         squared, excess, new, spread = (np.concatenate(column) for column in list(zip(*worlds, strict=True))[:4])
         print(f"{name}: variance of the truth within a request {spread.mean():.3f}")

@@ -88,9 +88,7 @@ def ab(
     days: Annotated[int, typer.Option(min=1, max=100_000, help="Number of days that the test lasts.")] = 7,
     requests_per_day: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=MOST, help="Total requests per day across all arms (default: 17 per ad and arm, or 400 in the small market)."
-        ),
+        typer.Option(min=1, max=MOST, help="Total requests per day across all arms (default: 400 per ad and arm)."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=MOST, help="Number of simulated worlds.")] = 3,
     ads: Annotated[
@@ -98,12 +96,16 @@ def ab(
         typer.Option(
             min=1,
             max=MOST,
-            help="Ads on the market at a time; over a quarter of them are candidates of a request (default: 300, or 50).",
+            help="Ads on the market at a time; about half of them are candidates of a request, or all in the small market "
+            "(default: 60, or 40).",
         ),
     ] = None,
     market: Annotated[
         str, typer.Option(help="Kind of market: standard, or quality (small; an ad's own quality is most of what is unknown).")
     ] = "standard",
+    test: Annotated[
+        str | None, typer.Option(help="Run one test of the market alone: tables or ablation; quality in the small market.")
+    ] = None,
     first_seed: Annotated[int, typer.Option(min=0, max=MOST, help="Seed of the first world.")] = 0,
     burn_in: Annotated[
         int, typer.Option(min=0, max=100_000, help="Days of random ads before the test, from which all models learn.")
@@ -122,7 +124,7 @@ def ab(
         market=market,
     )  # fmt: skip
     with writing(out, "pbodl experiment ab"):
-        result = run(out, setting, seeds, workers, first_seed=first_seed)
+        result = run(out, setting, seeds, workers, first_seed=first_seed, only=test)
     console.print(Markdown((out / "ab.md").read_text(encoding="utf-8")))
     console.print(f"ab.md, ab.json and report.html are in {out}")
     print_json(result, as_json)

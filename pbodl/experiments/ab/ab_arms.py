@@ -20,16 +20,14 @@ from pbodl.experiments.ab.arm import CHUNK, CRITERIA, ArmAtWork, ShownAds, burn_
 from pbodl.experiments.ab.arm_figures import COLUMNS, Sums, contributions
 from pbodl.experiments.ab.lineup import ABTest
 
-IMPRESSIONS = {"standard": 17, "quality": 400}  # per ad, arm and day, on average
+IMPRESSIONS = 400  # per ad, arm and day, on average
 
 
 class Setting(NamedTuple):
     """The size and the rules of the experiment."""
 
     days: int = 7
-    requests_per_day: int | None = (
-        None  # total across all arms of a test; None: IMPRESSIONS of every ad by every arm, for this market
-    )
+    requests_per_day: int | None = None  # total across all arms of a test; None: IMPRESSIONS of every ad by every arm
     ads: int | None = None  # on the market at a time; None: as many as the market's kind says
     burn_in: int = 3  # days
     criterion: str = "ecpm"
@@ -39,7 +37,7 @@ class Setting(NamedTuple):
     def settled(self, arms: int) -> "Setting":
         """With the number of ads and of requests, where it depends on the market and the arms."""
         ads = self.ads or MARKETS[self.market].ads
-        return self._replace(ads=ads, requests_per_day=self.requests_per_day or IMPRESSIONS[self.market] * ads * arms)
+        return self._replace(ads=ads, requests_per_day=self.requests_per_day or IMPRESSIONS * ads * arms)
 
     def check(self) -> None:
         if self.market not in MARKETS:

@@ -38,12 +38,18 @@ class ArmTask(NamedTuple):
 
 
 def ab(
-    out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Sequence[ABTest] | None = None, first_seed: int = 0
-) -> dict[str, Any]:
+    out: Path, setting: Setting, seeds: int = 3, workers: int = 2, tests: Sequence[ABTest] | None = None, first_seed: int = 0,
+    only: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Simulate what is not done yet and write ab.md, ab.json and report.html; returns the content of ab.json."""
     setting.check()
     tests = TESTS[setting.market] if tests is None else tests
     setting = setting.settled(max(len(test.arms) for test in tests))
+    if only is not None:
+        names = [test.name for test in tests]
+        if only not in names:
+            raise InputError(f"the {setting.market} market has no test {only!r}; allowed: {', '.join(names)}")
+        tests = [test for test in tests if test.name == only]
     worlds = range(first_seed, first_seed + seeds)
     if seeds < 1 or workers < 1:
         raise InputError(f"seeds is {seeds} and workers is {workers}; both must be at least 1")

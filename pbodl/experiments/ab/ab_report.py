@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pbodl.experiments.ab.lineup import THOMPSON, UCB
 from pbodl.experiments.table1.table1_report import markdown
 from pbodl.training.report.chart_data import Series, line_chart
 from pbodl.training.report.page import charts, page, section, table, tiles, write_page
@@ -40,8 +39,8 @@ WORDS = (
     "An ad is new if its first impression, in the burn-in or by the arm itself, was less than a day ago. In 'regret where the "
     "best ad is new', the best ad entered the market less than a day ago.",
     "Calibration: predicted CTR divided by true CTR of the shown ads.",
-    f"Thompson sampling and UCB use {THOMPSON:g} and {UCB:g} of the standard deviation that the model gives a candidate, unless "
-    "the arm's name says otherwise.",
+    "Thompson sampling ranks by one draw of all weights for each request, at full spread; UCB adds one standard deviation. The "
+    "reference knows everything but the ads, and the prior that they come from: what it gains by exploring can be gained.",
     "Intervals: 1,000 resamplings of users. They treat each model's history as fixed, although it is one of many possible ones: "
     "see 'World by world'.",
 )

@@ -33,8 +33,8 @@ TRIED: dict[str, tuple[dict[str, Any], ...]] = {
         {"initial_spread": 0.03}, {"initial_spread": 0.1}, {"optimizer": "adam", "learning_rate": 0.001}, {"batch_size": 1024},
     ),
     "dnn-batch": (
-        {"learning_rate": 0.01}, {"learning_rate": 0.1}, {"l2": 0.0}, {"l2": 0.003}, {"dim": 16}, {"initial_spread": 0.03},
-        {"initial_spread": 0.4}, {"optimizer": "adam", "learning_rate": 0.001}, {"hidden": (64, 32)}, {"embedding": "sum"},
+        {"learning_rate": 0.01}, {"learning_rate": 0.1}, {"l2": 0.0}, {"l2": 0.003}, {"dim": 32}, {"initial_spread": 0.03},
+        {"initial_spread": 0.4}, {"optimizer": "adam", "learning_rate": 0.001}, {"hidden": (128, 64)}, {"embedding": "sum"},
     ),
     "fm-mlp": _NETWORK,
     "ffm-mlp": _NETWORK,
@@ -63,8 +63,8 @@ def share_of_best(arm: Arm, world: AdWorld, features: AdFeatures, days: int) -> 
 def main() -> None:
     """Try the settings of every kind and print a line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests-per-day", type=int, default=40_000)
-    parser.add_argument("--ads", type=int, default=300)
+    parser.add_argument("--requests-per-day", type=int, default=200_000)
+    parser.add_argument("--ads", type=int, default=60)
     parser.add_argument("--days", type=int, default=3, help="days of burn-in")
     parser.add_argument("--kinds", nargs="*", choices=list(TRIED), default=list(TRIED))
     options = parser.parse_args()

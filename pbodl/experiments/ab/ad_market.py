@@ -45,14 +45,14 @@ class MarketKind(NamedTuple):
 
 MARKETS = {
     "standard": MarketKind(
-        (0.35, 0.40, 0.50, 0.80, 0.40, 0.40),
-        {"industry": 0.10, "advertiser": 0.15, "campaign": 0.20, "material": 0.10, "ad": 0.30},
+        (0.35, 0.40, 0.90, 0.30, 0.15, 0.15),
+        {"industry": 0.05, "advertiser": 0.10, "campaign": 0.15, "material": 0.10, "ad": 0.50},
         {"industry": 0.35, "advertiser": 0.20, "campaign": 0.20, "ad": 0.25},
-        {"ad": (0.10, 48.0), "industry": (0.05, 12.0)},
+        {"ad": (0.07, 48.0), "industry": (0.03, 12.0)},
         True,
-        0.5,
-        300,
-        40_000,
+        1.0,
+        60,
+        5_000,
     ),
     # An ad's own quality is most of what is unknown, and nothing tells it in advance. All ads compete in every request: nothing but
     # exploration makes an arm show an ad that started badly.
@@ -73,6 +73,7 @@ class Ads(NamedTuple):
     genders: Ints
     regions: Ints
     quality: Floats  # [ads, hours], not yet to scale
+    lasting: Floats  # [ads]: quality without its drift
     factors: Floats  # [ads, FACTORS]
 
 
@@ -141,10 +142,11 @@ def _ads(seed: int, days: int, lineage: Lineage, kind: MarketKind) -> Ads:
         "industry": (industry, INDUSTRIES), "advertiser": (advertiser, advertisers), "campaign": (lineage.campaign, campaigns),
         "material": (material, MATERIALS), "ad": (np.arange(n), n),
     }  # fmt: skip
-    quality = np.zeros((n, 24 * days + 1))
+    lasting = np.zeros(n)
     for level, share in kind.quality.items():
         of, size = levels[level]
-        quality += np.sqrt(share) * draws.standard_normal(size)[of, np.newaxis]
+        lasting += np.sqrt(share) * draws.standard_normal(size)[of]
+    quality = np.repeat(lasting[:, np.newaxis], 24 * days + 1, axis=1)
     for level, (share, hours) in kind.drift.items():
         of, size = levels[level]
         quality += np.sqrt(share) * _drift(draws, size, quality.shape[1], hours)[of]
@@ -159,7 +161,7 @@ def _ads(seed: int, days: int, lineage: Lineage, kind: MarketKind) -> Ads:
     masks = _targeting(draws, lineage.campaign, campaigns, kind.targeted)
     return Ads(
         lineage.campaign, advertiser, industry, material, lineage.start, np.exp(bid).astype(np.float32), *masks,
-        quality.astype(np.float32), factors.astype(np.float32),
+        quality.astype(np.float32), lasting.astype(np.float32), factors.astype(np.float32),
     )  # fmt: skip
 
 

@@ -89,6 +89,7 @@ class Truth(NamedTuple):
     connection: Floats
     hour: Floats
     quality: Floats  # [ads, hours]
+    lasting: Floats  # [ads]: quality without its drift
     factors: Floats  # [ads, FACTORS]
     scales: NDArray[np.float64]
     intercept: np.float64
@@ -159,7 +160,7 @@ class AdWorld:
         sizes = {"site": SITES, "position": POSITIONS, "connection": CONNECTIONS, "hour": HOURS}
         tables = {name: _effects(draws, size, CONTEXT[name]) for name, size in sizes.items()}
         part = np.uint64(min(int(self.kind.paced * 2**64), 2**64 - 1))
-        own = {"quality": self.ads.quality, "factors": self.ads.factors}
+        own = {"quality": self.ads.quality, "lasting": self.ads.lasting, "factors": self.ads.factors}
         self.truth = Truth(self.users.effects, **tables, **own, scales=np.ones(6), intercept=np.float64(0.0), takes_part=part)
         self._standardise()
 

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.baselines.batch_model import BatchModel
 from pbodl.data.batch import Batch
+from pbodl.data.hashing import field_seed, hash_integers
 from pbodl.data.synthetic.world import rng
 from pbodl.experiments.ab.ad_features import WIDTH, AdFeatures, Keys, batch_of
 from pbodl.experiments.ab.ad_market import DAY
 from pbodl.experiments.ab.ad_world import AdWorld, Candidates, Requests
 from pbodl.experiments.ab.lineup import PASSES, REFERENCE, Arm
-from pbodl.experiments.ab.reference_agent import KNOWN, Beliefs, known_of, learn_known, rank_known
+from pbodl.experiments.ab.reference_agent import KNOWN, ReferenceAgent, known_of
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.serving.models.follower import Version
 from pbodl.serving.scoring.exploration import explore_requests
@@ -125,12 +126,12 @@ class ArmAtWork:
 
     def __init__(self, arm: Arm, world: AdWorld, features: AdFeatures, log: ImpressionLog, criterion: str) -> None:
         self.arm, self.world, self.features, self.criterion = arm, world, features, criterion
+        self._draws = rng(world.seed, f"ab policy {arm.name}")
         self.model: Any = None if arm.kind == REFERENCE else arm.build(world.seed)
-        self.beliefs = Beliefs.before(len(world.ads.bid))
+        self.reference = ReferenceAgent(world, arm.policy, self._draws) if self.model is None else None
         self._predictor: Predictor | None = None
         self.first_shown = log.first_shown.copy()
         self.updated = -np.inf
-        self._draws = rng(world.seed, f"ab policy {arm.name}")
         self._inbox = Feedback(
             np.empty((1024, WIDTH), np.uint64), np.empty(1024, np.float32), np.empty(1024), np.empty((1024, KNOWN))
         )  # fmt: skip
@@ -167,6 +168,8 @@ class ArmAtWork:
             self._learned = stop
         if isinstance(self.model, BatchModel):
             self.model.fit()
+        if self.reference is not None:
+            self.reference.publish(now + self.arm.every)
 
     def serve(self, requests: Requests) -> Iterator[ShownAds]:
         """Answer requests in order of time, each with the last model published before it.
@@ -187,25 +190,28 @@ class ArmAtWork:
 
     def _learn(self, feedback: Feedback) -> None:
         self._predictor = None
-        if self.model is None:
-            learn_known(feedback.known, feedback.click, self.beliefs)
+        if self.reference is not None:
+            self.reference.learn(feedback.known, feedback.click)
         else:
             self.model.learn(feedback.batch())
 
     def _rank(self, requests: Requests, rows: Keys, candidates: Candidates) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The CTRs to rank by, and the predicted ones."""
-        if self.model is None:
-            known = known_of(self.world, requests, candidates.indptr, candidates.ad)
-            noise = self._draws.standard_normal(len(known) if self.arm.policy == "thompson" else 0)
-            ctr, predicted = np.empty(len(known)), np.empty(len(known))
-            rank_known(known, self.beliefs, noise, ctr, predicted)
-            return ctr, predicted
+        if self.reference is not None:
+            return self.reference.rank(known_of(self.world, requests, candidates.indptr, candidates.ad), candidates.indptr)
         if not isinstance(self.model, DeepProbit):
             predicted = self.model.predict(batch_of(rows)).ctr
             return predicted, predicted
         if self._predictor is None:
             self._predictor = Predictor(Version.lent(self.model))  # `_learn` drops it
-        return served(self._predictor, rows, candidates.indptr, self.arm, self._draws)
+        return served(self._predictor, rows, candidates.indptr, self.arm, self._seeds(requests))
+
+    def _seeds(self, requests: Requests) -> NDArray[np.uint64]:
+        """The seeds of the requests' draws: each has its own, or a user keeps one for a while."""
+        if not self.arm.keep:
+            return self._draws.integers(0, 2**53, len(requests)).astype(np.uint64)
+        slot = (requests.time / self.arm.keep).astype(np.int64)
+        return hash_integers(requests.user.astype(np.int64) + len(self.world.users.age) * slot, field_seed(self.arm.name))
 
     def _answer(self, requests: Requests, keys: Keys, candidates: Candidates) -> ShownAds:
         indptr, ads = candidates.indptr, candidates.ad
@@ -227,12 +233,11 @@ class ArmAtWork:
 
 
 def served(
-    predictor: Predictor, rows: Keys, indptr: NDArray[np.int64], arm: Arm, draws: np.random.Generator
+    predictor: Predictor, rows: Keys, indptr: NDArray[np.int64], arm: Arm, seeds: NDArray[np.uint64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The CTRs that the server answers for each request by the arm's policy, and the predicted ones."""
     own_fields, shared_fields = predictor.encoder.own_fields, predictor.encoder.shared_fields
     own, shared = np.ascontiguousarray(rows[:, own_fields]), np.ascontiguousarray(rows[indptr[:-1]][:, shared_fields])
     rule = "none" if arm.policy == "greedy" else arm.policy
-    seeds = draws.integers(0, 2**53, len(indptr) - 1).astype(np.uint64)
     scores, ctr = explore_requests(predictor, shared, own, indptr, rule, seeds, arm.spread)
     return ctr, scores.ctr

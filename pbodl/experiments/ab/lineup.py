@@ -14,7 +14,7 @@ from pbodl.experiments.ab.ad_features import SCHEMA
 from pbodl.models.contract import Model
 
 REFERENCE = "reference"  # the kind of an arm that is no model (`reference_agent`)
-SECONDS, MINUTES, HOURS = 1.0, 60.0, 3600.0
+MINUTES, HOURS = 60.0, 3600.0
 
 _DEEP: dict[str, Any] = {
     "dim": 16, "hidden": (32,), "initial_spread": 0.1, "adapt_prior": False,
@@ -23,8 +23,10 @@ _DEEP: dict[str, Any] = {
 # The tuned settings by kind.
 TUNED: dict[str, dict[str, Any]] = {
     "fm-batch": {"learning_rate": 0.05, "l2": 0.004, "dim": 16, "max_epochs": 15},
+    # Fitted 42 times a week: to the last two and a half days of an arm's traffic, and by a network of half the size of the best.
     "dnn-batch": {
-        "learning_rate": 0.03, "l2": 0.001, "dim": 32, "hidden": (128, 64), "initial_spread": 0.2, "max_epochs": 12,
+        "learning_rate": 0.03, "l2": 0.001, "dim": 16, "hidden": (64, 32), "initial_spread": 0.2, "max_epochs": 4,
+        "window": "60k rows",
     },
     "fm-mlp": _DEEP,
     "ffm-mlp": _DEEP,
@@ -33,7 +35,6 @@ TUNED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # Passes of a kind over the burn-in log, in which each row has the weight 1/passes. Batch models choose their epochs themselves.
 PASSES = {"fm-mlp": 4, "ffm-mlp": 4}
-THOMPSON, UCB = 0.1, 0.4  # the values with the least regret on new best ads, of a few tried in the worlds of `ab_tuning`
 
 
 class Arm(NamedTuple):
@@ -45,6 +46,7 @@ class Arm(NamedTuple):
     policy: str = "greedy"
     spread: float = 1.0  # share of the model's standard deviation that exploration uses
     changes: tuple[tuple[str, Any], ...] = ()
+    keep: float = 0.0  # seconds for which a user keeps a draw (`explore_key`); 0: a draw for each request
     published: tuple[float | None, float | None, float | None] = (None, None, None)  # Table 3's lift, Table 4's lift and share
 
     def build(self, seed: int) -> Model:
@@ -72,25 +74,26 @@ TABLES = ABTest(
         Arm("FM-MLP (online, 15 min)", "fm-mlp", 15 * MINUTES, published=(0.041, 0.227, 0.1672)),
         Arm("FFM-MLP (online, 15 min)", "ffm-mlp", 15 * MINUTES, published=(0.056, 0.256, 0.1702)),
         Arm("FM-MLP once more (A/A)", "fm-mlp", 15 * MINUTES),
-        Arm("FM-MLP (online, 5 s)", "fm-mlp", 5 * SECONDS),
-        Arm("FM-MLP, Thompson (5 s)", "fm-mlp", 5 * SECONDS, "thompson", THOMPSON),
-        Arm("FM-MLP, UCB (5 s)", "fm-mlp", 5 * SECONDS, "ucb", UCB),
+        Arm("PairFM (online, 15 min)", "pair-fm", 15 * MINUTES),
+        Arm("PairFM, Thompson (15 min)", "pair-fm", 15 * MINUTES, "thompson"),
+        Arm("reference, greedy (1 h)", REFERENCE, 1 * HOURS),
+        Arm("reference, Thompson (1 h)", REFERENCE, 1 * HOURS, "thompson"),
     ),
     new_ads_base=1,
-    pairs=((4, 2), (2, 1), (3, 1), (3, 2), (5, 2), (6, 5), (7, 5)),
+    pairs=((4, 2), (2, 1), (3, 1), (5, 1), (6, 1), (6, 5), (8, 7)),
 )
 ABLATION = ABTest(
     "ablation",
     (
-        Arm("FM-MLP, 5 s", "fm-mlp", 5 * SECONDS),
-        Arm("15 min", "fm-mlp", 15 * MINUTES),
-        Arm("4 h", "fm-mlp", 4 * HOURS),
-        Arm("24 h", "fm-mlp", 24 * HOURS),
-        Arm("5 s, Thompson", "fm-mlp", 5 * SECONDS, "thompson", THOMPSON),
-        Arm("5 s, UCB", "fm-mlp", 5 * SECONDS, "ucb", UCB),
-        Arm("5 s, Thompson, full spread", "fm-mlp", 5 * SECONDS, "thompson"),
-        Arm("5 s, variance decay (7 days)", "fm-mlp", 5 * SECONDS, changes=(("half_life", "7d"),)),
-        Arm("FTRL, 5 s", "ftrl", 5 * SECONDS),
+        Arm("PairFM, 15 min", "pair-fm", 15 * MINUTES),
+        Arm("1 min", "pair-fm", 1 * MINUTES),
+        Arm("4 h", "pair-fm", 4 * HOURS),
+        Arm("24 h", "pair-fm", 24 * HOURS),
+        Arm("Thompson, a draw kept for an hour", "pair-fm", 15 * MINUTES, "thompson", keep=1 * HOURS),
+        Arm("UCB", "pair-fm", 15 * MINUTES, "ucb"),
+        Arm("FM-MLP, Thompson", "fm-mlp", 15 * MINUTES, "thompson"),
+        Arm("variance decay (7 days)", "pair-fm", 15 * MINUTES, changes=(("half_life", "7d"),)),
+        Arm("FTRL", "ftrl", 15 * MINUTES),
     ),
     new_ads_base=0,
     pairs=(),
@@ -98,13 +101,12 @@ ABLATION = ABTest(
 QUALITY = ABTest(
     "quality",
     (
-        Arm("PairFM, greedy", "pair-fm", 5 * MINUTES),
-        Arm("PairFM, Thompson", "pair-fm", 5 * MINUTES, "thompson"),
-        Arm("PairFM, UCB", "pair-fm", 5 * MINUTES, "ucb"),
-        Arm("reference, greedy", REFERENCE, 5 * MINUTES),
-        Arm("reference, Thompson", REFERENCE, 5 * MINUTES, "thompson"),
+        Arm("PairFM, greedy", "pair-fm", 15 * MINUTES),
+        Arm("PairFM, Thompson", "pair-fm", 15 * MINUTES, "thompson"),
+        Arm("reference, greedy", REFERENCE, 15 * MINUTES),
+        Arm("reference, Thompson", REFERENCE, 15 * MINUTES, "thompson"),
     ),
     new_ads_base=0,
-    pairs=((1, 0), (2, 0), (4, 3), (1, 4)),
+    pairs=((1, 0), (3, 2), (1, 3)),
 )
 TESTS = {"standard": (TABLES, ABLATION), "quality": (QUALITY,)}  # by market

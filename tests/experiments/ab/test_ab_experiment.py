@@ -70,6 +70,14 @@ def test_nothing_is_simulated_twice_and_what_is_missing_is(done, monkeypatch):
     assert figures[0] == figures[1]
 
 
+def test_one_test_can_run_alone(done, monkeypatch):
+    out, result = done
+    monkeypatch.setattr(module, "run_arms", lambda *_: pytest.fail("simulated again"))
+    alone = ab(out, TINY, seeds=2, workers=1, tests=(MAIN, LESS), only="ablation")
+    assert alone["tests"] == {"ablation": result["tests"]["ablation"]}
+    ab(out, TINY, seeds=2, workers=1, tests=(MAIN, LESS))
+
+
 @pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(tmp_path):
     # Not against one process: scoring that was just compiled may round differently from scoring out of the cache.
@@ -84,6 +92,7 @@ def test_the_number_of_processes_changes_nothing(tmp_path):
     [
         ("--days", "0", "'--days'"), ("--rank-by", "clicks", "allowed: ecpm, ctr"), ("--seeds", "0", "'--seeds'"),
         ("--ads", "1", "slots is 1"), ("--burn-in", "0", "burn-in is 0"), ("--workers", "0", "'--workers'"),
+        ("--test", "quality", "allowed: tables, ablation"),
     ],
 )  # fmt: skip
 def test_the_command_refuses_what_makes_no_sense(tmp_path, monkeypatch, capsys, option, value, words):

@@ -155,15 +155,15 @@ def test_arms_answer_as_the_server_does(setup, kind):
     rows = features.with_ads(np.repeat(features.of_requests(requests), np.diff(candidates.indptr), axis=0), candidates.ad)
     predictor, indptr = Predictor.of(arm.model), candidates.indptr
     ref = arm.model.predict(batch_of(rows))
-    greedy, predicted = served(predictor, rows, indptr, exploring("greedy"), np.random.default_rng(0))
+    seeds = np.random.default_rng(0).integers(0, 2**53, len(requests)).astype(np.uint64)
+    greedy, predicted = served(predictor, rows, indptr, exploring("greedy"), seeds)
     np.testing.assert_allclose(greedy, ref.ctr, rtol=1e-4)
     np.testing.assert_array_equal(predicted, greedy)
-    drawn, predicted = served(predictor, rows, indptr, exploring("thompson"), np.random.default_rng(0))
+    drawn, predicted = served(predictor, rows, indptr, exploring("thompson"), seeds)
     np.testing.assert_array_equal(predicted, greedy)
-    seed = int(np.random.default_rng(0).integers(0, 2**53, len(requests))[3])
     own = slice(indptr[3], indptr[4])
-    np.testing.assert_allclose(drawn[own], arm.model.sample(batch_of(rows[own]), 1, seed)[0], rtol=1e-3)
-    upper, _ = served(predictor, rows, indptr, exploring("ucb", 0.4), np.random.default_rng(0))
+    np.testing.assert_allclose(drawn[own], arm.model.sample(batch_of(rows[own]), 1, int(seeds[3]))[0], rtol=1e-3)
+    upper, _ = served(predictor, rows, indptr, exploring("ucb", 0.4), seeds)
     assert (upper >= greedy * (1 - 1e-6)).mean() > 0.9
 
 
@@ -179,3 +179,17 @@ def test_passes_over_the_burn_in_count_every_row_once(setup, monkeypatch):
     # As sure as after one pass, or nearly: rows that counted four times would leave much less variance.
     assert variances[4][0] == pytest.approx(variances[1][0], rel=0.3)
     assert variances[4] != variances[1]
+
+
+def test_a_user_keeps_a_draw_for_as_long_as_the_arm_says(setup):
+    requests = setup[0].requests(1)
+    kept, fresh = (
+        ArmAtWork(Arm("test", "pair-fm", 900.0, "thompson", keep=keep), *setup, "ecpm")._seeds(requests) for keep in (HOUR, 0.0)
+    )
+    assert len(np.unique(fresh)) == len(requests)
+    spell = requests.user + len(setup[0].users.age) * (requests.time // HOUR).astype(np.int64)
+    _, which = np.unique(spell, return_inverse=True)
+    assert which.max() + 1 == len(np.unique(kept)) < len(requests)
+    first = np.full(which.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, which, np.arange(len(requests)))
+    np.testing.assert_array_equal(kept, kept[first[which]])
