@@ -20,20 +20,18 @@ from pbodl.data.synthetic import World
 from pbodl.experiments.uncertainty.honesty import LEVELS, Occurrences, coverage, latent
 from pbodl.models.recalibration import recalibrated_latent
 
+NETWORKS = {"FM-MLP": pbodl.FMMLP, "FFM-MLP": pbodl.FFMMLP, "Sparse-MLP": pbodl.SparseMLP, "DeepProbit": pbodl.DeepProbit}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "": {},
+    ", half_life 7d": {"half_life": "7d"},
+    ", negative_rate 0.3": {"negative_rate": 0.3},
+    ", one layer": {"hidden": (64,)},
+    ", no layer": {"hidden": ()},
+    ", shortcut": {"shortcut": True},
+}
 MODELS: dict[str, tuple[type, dict[str, Any]]] = {
-    "PairFM": (pbodl.PairFM, {}),
-    "PairFM, half_life 7d": (pbodl.PairFM, {"half_life": "7d"}),
-    "PairFM, negative_rate 0.3": (pbodl.PairFM, {"negative_rate": 0.3}),
-    "FM-MLP": (pbodl.FMMLP, {}),
-    "FM-MLP, half_life 7d": (pbodl.FMMLP, {"half_life": "7d"}),
-    "FM-MLP, negative_rate 0.3": (pbodl.FMMLP, {"negative_rate": 0.3}),
-    "FM-MLP, one layer": (pbodl.FMMLP, {"hidden": (64,)}),
-    "FM-MLP, no layer": (pbodl.FMMLP, {"hidden": ()}),
-    "FM-MLP, shortcut": (pbodl.FMMLP, {"shortcut": True}),
-    "FFM-MLP": (pbodl.FFMMLP, {}),
-    "FFM-MLP, shortcut": (pbodl.FFMMLP, {"shortcut": True}),
-    "Sparse-MLP": (pbodl.SparseMLP, {}),
-    "DeepProbit": (pbodl.DeepProbit, {}),
+    **{f"PairFM{name}": (pbodl.PairFM, OPTIONS[name]) for name in ("", ", half_life 7d", ", negative_rate 0.3")},
+    **{f"{name}{option}": (kind, given) for name, kind in NETWORKS.items() for option, given in OPTIONS.items()},
     "MatchBox": (pbodl.MatchBox, {}),
     "AdPredictor": (pbodl.AdPredictor, {}),
 }
@@ -67,12 +65,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[301])
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--moments", type=int, nargs="*", default=MOMENTS)
+    parser.add_argument("--makes", nargs="*", default=["world", "shop"], help="of worlds")
     arguments = parser.parse_args()
     print("| log | model | rows | sd, rms error |", " | ".join(FREQUENCIES), "| rank correlation |")
     print("|---|---|--:|---|" + "---|" * len(FREQUENCIES) + "--:|")
     for seed in arguments.seeds:
         for name, schema, batch, truth, seen in logs(seed, max(arguments.moments) + NEXT):
-            for label in arguments.models:
+            for label in arguments.models if name.split(",")[0] in arguments.makes else ():
                 kind, options = MODELS[label]
                 model, learned = kind(schema, **options), 0
                 for moment in arguments.moments:

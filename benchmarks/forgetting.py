@@ -16,7 +16,10 @@ from pbodl.data.convert import from_data
 from pbodl.data.synthetic import World
 from pbodl.experiments.uncertainty.honesty import coverage, latent
 
-KINDS: dict[str, type] = {"PairFM": pbodl.PairFM, "FM-MLP": pbodl.FMMLP}
+KINDS: dict[str, type] = {
+    "PairFM": pbodl.PairFM, "FM-MLP": pbodl.FMMLP, "FFM-MLP": pbodl.FFMMLP, "Sparse-MLP": pbodl.SparseMLP,
+    "DeepProbit": pbodl.DeepProbit,
+}  # fmt: skip
 HALF_LIVES = (None, "30d", "7d", "1d")
 NEXT = 20_000
 
@@ -45,7 +48,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000, help="rows of a day")
     parser.add_argument("--turn", type=int, default=0, help="days after which ads change their quality; 0: never")
     parser.add_argument("--models", nargs="*", default=list(KINDS))
-    parser.add_argument("--half-lives", nargs="*", default=HALF_LIVES)
+    parser.add_argument("--half-lives", nargs="*", default=HALF_LIVES, help="such as 7d, or none")
     given = parser.parse_args()
     looked_at = (2, given.days // 2, given.days - 1)
     shown = " | ".join(f"day {day + 1}: sd, error, KL 10³" for day in looked_at)
@@ -55,7 +58,7 @@ def main() -> None:
         schema, log = days(seed, given.days, given.rows, given.turn)
         for name in given.models:
             for half_life in given.half_lives:
-                model, cells, inside = KINDS[name](schema, half_life=half_life), [], ""
+                model, cells, inside = KINDS[name](schema, half_life=half_life if half_life != "none" else None), [], ""
                 for day, (batch, truth) in enumerate(log):
                     if day in looked_at:
                         predicted, p = model.predict(batch.rows(0, NEXT)), truth[:NEXT]

@@ -62,3 +62,13 @@ def decay(m, v, v_prior, kept, also_mean):
     """
     v_new = v * v_prior / (kept * v_prior + (ONE - kept) * v)
     return (kept * m * v_new / v if also_mean else m), v_new
+
+
+@inlined
+def decay_home(m, v, start, v_prior, kept):
+    """As `decay`, with a mean that goes back to where it started: what the likelihood said to mean and precision decays alike.
+
+    With 1/v = 1/v_prior + λ and m/v = start/v_prior + η, both λ and η are multiplied by `kept`.
+    """
+    v_new = v * v_prior / (kept * v_prior + (ONE - kept) * v)
+    return m + (start - m) * ((ONE - kept) * v_new / v_prior), v_new

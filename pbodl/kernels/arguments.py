@@ -35,6 +35,7 @@ class Dense(NamedTuple):
     prior_variance: np.ndarray  # float32, as mean
     centre: np.ndarray  # float32 (L, widest in + 1): what is subtracted from the inputs of each layer; zero for z_0
     total: np.ndarray  # float64, as centre: the sum of the inputs since it was set, and at the bias their number; zero for z_0
+    start: np.ndarray  # float32, as mean: the means before any data, which forgetting leads back to
 
 
 class NetworkWeights(NamedTuple):
@@ -74,7 +75,8 @@ class RowPrior(NamedTuple):
 class Forgetting(NamedTuple):
     """Decay towards the prior: half-life in units of the clock (0: none), and whether means decay too.
 
-    Means that started from a draw never decay: at the prior's zero they would be in the saddle of erratum E7.
+    Means that started from a draw never decay to the prior's zero: they would be in the saddle of erratum E7. Those of layers go
+    back to their draw (`network.forget_dense`).
     """
 
     half_life: np.float64

@@ -85,7 +85,7 @@ def draw_dense(dense, sizes, seed):
         for o in range(n_out):
             for i in range(n_in + 1):
                 drawn[l, o, i] += np.sqrt(dense.variance[l, o, i]) * noise[o * (n_in + 1) + i]
-    return Dense(drawn, dense.variance, dense.last_seen, dense.prior_variance, dense.centre, dense.total)
+    return Dense(drawn, dense.variance, dense.last_seen, dense.prior_variance, dense.centre, dense.total, dense.start)
 
 
 @inlined

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import by_type, inlined, jit, prefetch
-from pbodl.kernels.adf import decay
+from pbodl.kernels.adf import decay, decay_home
 from pbodl.kernels.arguments import PairShape, largest, most_features
 from pbodl.kernels.layers.dense import BLOCK, DenseScratch, make_dense_scratch
 from pbodl.kernels.layers.embedding import (
@@ -150,19 +150,27 @@ def flat(vectors):
 
 @jit
 def forget_dense(dense, shape, now, forgetting):
-    """Decay the dense layers up to the clock `now`; layers never learned have nothing to forget. MODIFIES: dense."""
+    """Decay the dense layers up to the clock `now`; layers never learned have nothing to forget. MODIFIES: dense.
+
+    Weights of layers go back to the means that they started from. Layers are products: if only variances decayed, the means would
+    wander along scales that cancel out, and grow. Biases keep their means, but for `also_mean` where the bias is all there is.
+    """
     if dense.last_seen[0] == 0.0:
         dense.last_seen[0] = now
     kept = kept_share(now - dense.last_seen[0], forgetting.half_life)
     if kept == ONE:
         return
-    also_mean = forgetting.also_mean and shape.sizes[0] == 0  # only the bias: all other means started from a draw
+    also_mean, layered = forgetting.also_mean and shape.sizes[0] == 0, shape.op != PAIRS
     for l in range(len(shape.sizes) - 1):  # noqa: E741
+        n_in = shape.sizes[l]
         for o in range(shape.sizes[l + 1]):
-            for i in range(shape.sizes[l] + 1):
-                dense.mean[l, o, i], dense.variance[l, o, i] = decay(
-                    dense.mean[l, o, i], dense.variance[l, o, i], dense.prior_variance[l, o, i], kept, also_mean
-                )
+            m, v, start, prior = dense.mean[l, o], dense.variance[l, o], dense.start[l, o], dense.prior_variance[l, o]
+            for i in range(n_in):
+                if layered:
+                    m[i], v[i] = decay_home(m[i], v[i], start[i], prior[i], kept)
+                else:
+                    m[i], v[i] = decay(m[i], v[i], prior[i], kept, False)
+            m[n_in], v[n_in] = decay(m[n_in], v[n_in], prior[n_in], kept, also_mean)
     dense.last_seen[0] = now
 
 

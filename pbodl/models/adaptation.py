@@ -29,7 +29,7 @@ from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.kernels.arguments import RowPrior, Rows
 from pbodl.kernels.layers.interaction import CONCAT, EXACT, PAIRS, SUM
-from pbodl.kernels.prior_exchange import exchange_priors, field_evidence
+from pbodl.kernels.prior_exchange import DETERMINED, exchange_priors, field_evidence
 from pbodl.models.spec import LARGEST, SMALLEST, TableSpec
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 FIRST = 8192  # rows; a power of two, as minibatches usually are
 PSEUDO = 5.0
+OLDEST = 30.0  # half-lives/ln 2: beyond it nothing is left of the start
 REACH = (1 / 50, 10.0)
 PROPORTIONS = (1 / 10, 4.0)
 F32 = np.float32
@@ -84,16 +85,32 @@ def evidence(model: "DeepProbit") -> NDArray[np.float64]:
     """The rows' evidence about the prior variances, (2, fields, weights of a row); evidence of several parts of a table adds up."""
     table, rows, prior = model.table, model.rows(), model.row_prior
     fields, width = prior.variance.shape
+    least, *ages = _forgotten(model)
     parts = {}
 
     def gather(start: int, stop: int) -> None:
         found = parts[start] = np.zeros((2, fields, width + 1))
         some, keys, of_rows = _some(rows, start, stop), table.keys[start:stop], table.field[start:stop]
-        field_evidence(some, keys, of_rows, prior, model.forgetting, found[0], found[1])
+        field_evidence(some, keys, of_rows, prior, least, *ages, found[0], found[1])
 
     with wrapping():
         table.spread(gather, table.size)
     return np.sum([parts[start] for start in sorted(parts)], axis=0)
+
+
+def _forgotten(model: "DeepProbit") -> tuple[float, float, float]:
+    """What `field_evidence` must know of forgetting: the least γ that counts, and for how long the variances of embeddings and of
+    linear weights have decayed without their means.
+
+    The oldest row tells how old the model is: a log has features that came once and never again.
+    """
+    half_life, by_variance = float(model.forgetting.half_life), not model.spec.decay_mean
+    if model.op == PAIRS or not half_life:
+        return DETERMINED if half_life and by_variance else -np.inf, 0.0, 0.0
+    oldest = float(model.table.last_seen.min()) if model.table.size else model.clock
+    age = min(np.log(2.0) * max(model.clock - oldest, 0.0) / half_life, OLDEST)
+    drawn = model.row_prior.initial_scale > 0.0  # such means never decay
+    return -np.inf, age if by_variance or drawn else 0.0, age if by_variance else 0.0
 
 
 def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:

@@ -73,8 +73,8 @@ class DeepProbit(Model):
     adapt_prior     correct the prior variances of features, field by field, as the stream shows, and centre hidden units
                     (`models.adaptation`)
     half_life       forget towards the prior: "7d", or "1M rows"; None: never
-    decay_mean      also pull means towards zero when forgetting, as AdPredictor does; means that started from a draw (embeddings,
-                    hidden layers) stay
+    decay_mean      also pull the means of linear weights towards zero when forgetting, as AdPredictor does. Embeddings that started
+                    from a draw keep their means; weights of hidden layers go back to where they started, in any case
     step_cap        the largest step of a mean by one sample, in units of its √variance; None: no cap
     capacity        the largest number of features to keep; stale features close to their prior are dropped first; None: keep all
     time_to_live    drop features that were not seen for this long: "30d"
@@ -161,6 +161,7 @@ class DeepProbit(Model):
         self.scale = RunningScale(schema)
         self.dense = self._initial_dense()
         settle_level(self)
+        self.dense.start[:] = self.dense.mean
         self.rejected = np.zeros(3, np.int64)
         self.learning = Learning()
 
@@ -356,7 +357,7 @@ def empty_dense(sizes: NDArray[np.int64]) -> Dense:
     mean, variance, prior = (aligned((layers, int(sizes[1:].max()), widest_in), F32) for _ in range(3))
     mean[:] = 0.0
     centre = np.zeros((layers, widest_in), F32)
-    return Dense(mean, variance, np.zeros(1), prior, centre, np.zeros(centre.shape))
+    return Dense(mean, variance, np.zeros(1), prior, centre, np.zeros(centre.shape), mean.copy())
 
 
 class SparseMLP(DeepProbit):

@@ -13,6 +13,7 @@ from pbodl.kernels.layers import interaction
 from tests.oracles.naive import Feature, Gauss, Name, Network
 
 F32 = np.float32
+START = 0.1  # the mean that dense weights go back to
 OPS = {
     "concat": interaction.CONCAT, "sum": interaction.SUM, "fm": interaction.FM, "ffm": interaction.FFM,
     "group-fm": interaction.GROUP_FM,
@@ -73,7 +74,7 @@ def as_arrays(made: Network, prior_variance: float = 0.5) -> Arrays:
         centre[layer, :n_in] = [made.centre.get((layer, i), 0.0) for i in range(n_in)]
         total[layer, : n_in + 1] = 0.0
     weights = np.full((2, *padded), np.nan, F32)
-    dense = Dense(weights[0], weights[1], np.zeros(1), np.full(padded, prior_variance, F32), centre, total)
+    dense = Dense(weights[0], weights[1], np.zeros(1), np.full(padded, prior_variance, F32), centre, total, np.empty(padded, F32))
     n_fields = len(made.group_of_field)
     shape = Shape(
         np.int64(OPS[made.op]), np.int64(MODES[made.fm_variance]), np.array(sizes, np.int64),
@@ -86,6 +87,7 @@ def as_arrays(made: Network, prior_variance: float = 0.5) -> Arrays:
     for name, (mean, variance) in made.weights.items():
         means, variances, index = place(arrays, name)
         means[index], variances[index] = mean, variance
+    dense.start[:] = np.where(np.isnan(dense.mean), np.nan, START)
     return arrays
 
 

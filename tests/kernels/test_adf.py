@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from pbodl.kernels.adf import adf_update, decay
+from pbodl.kernels.adf import adf_update, decay, decay_home
 from pbodl.kernels.guards import LARGEST
 from pbodl.kernels.layers.probit import probit_backward
 from tests.oracles.differences import derivative
@@ -197,6 +197,16 @@ def test_decay_of_the_mean_is_decay_of_the_precision_mean():
     mean, variance = forget(m, v, v_prior, kept, also_mean=True)
     assert 1 / variance == pytest.approx(kept / v + (1 - kept) / v_prior, rel=1e-6)
     assert mean / variance == pytest.approx(kept * m / v, rel=1e-6)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.9, 1.0])
+def test_a_mean_that_goes_home_forgets_what_the_likelihood_said(kept):
+    m, v, start, v_prior = -0.8, 0.02, 1.3, 0.1
+    mean, variance = (float(x) for x in decay_home(F32(m), F32(v), F32(start), F32(v_prior), F32(kept)))
+    ref = 1.0 / (1.0 / v_prior + kept * (1.0 / v - 1.0 / v_prior))
+    assert variance == pytest.approx(ref, rel=1e-5)
+    assert mean == pytest.approx(ref * (start / v_prior + kept * (m / v - start / v_prior)), rel=1e-5)
 
 
 @pytest.mark.nojit

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pbodl.kernels.arguments import Forgetting
 from pbodl.kernels.layers.embedding import initialise_rows
 from pbodl.kernels.network import forget_dense
-from tests.kernels.arrays import as_arrays, as_features, copied, learn, predict, random_network, read
+from tests.kernels.arrays import START, as_arrays, as_features, copied, learn, predict, random_network, read
 from tests.oracles import naive
 from tests.oracles.naive import Feature
 
@@ -117,10 +117,10 @@ def test_no_samples_at_all():
     assert_unchanged(arrays, before)
 
 
-def decayed(gauss, kept, v_prior, also_mean):
+def decayed(gauss, kept, v_prior, also_mean, start=0.0):
     m, v = gauss
     precision = kept / v + (1 - kept) / v_prior
-    return (kept * m / v / precision if also_mean else m), 1 / precision
+    return ((kept * m / v + (1 - kept) * start / v_prior) / precision if also_mean else m), 1 / precision
 
 
 @pytest.mark.parametrize("also_mean", [False, True])
@@ -135,8 +135,9 @@ def test_decay_comes_before_learning(op, also_mean):
     comp = learn(arrays, [sample], [1], clock=[now], forgetting=Forgetting(np.float64(half_life), np.bool_(also_mean)))
     for name in naive.involved(made, sample):
         share = 2.0**-0.5 if name[0] == "dense" else kept[name[1]]
-        # Means that started from a draw do not decay (erratum E7).
-        made.weights[name] = decayed(made.weights[name], share, 0.5, also_mean and name[0] == "linear")
+        # Means of embeddings, which started from a draw, do not decay (erratum E7); those of dense weights go back to their start.
+        home = name[0] == "dense" and name[3] < made.sizes[name[1]]
+        made.weights[name] = decayed(made.weights[name], share, 0.5, home or (also_mean and name[0] == "linear"), START * home)
     np.testing.assert_allclose((comp.mean[0], comp.variance[0]), naive.forward(made, sample), rtol=1e-5, atol=1e-5)
     naive.learn(made, sample, 1)
     for name, ref in made.weights.items():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from pbodl.kernels.adf import decay
-from pbodl.kernels.arguments import Forgetting, RowPrior, Rows
+from pbodl.kernels.arguments import RowPrior, Rows
 from pbodl.kernels.guards import LEAST_SHARE
 from pbodl.kernels.layers.embedding import standard_draw
-from pbodl.kernels.prior_exchange import exchange_priors, exchanged, field_evidence
+from pbodl.kernels.prior_exchange import DETERMINED, exchange_priors, exchanged, field_evidence, followed
 from tests.oracles.prior import likeliest_variance, posterior
 
 F32 = np.float32
@@ -22,7 +22,7 @@ def prior_of(embedding: list[list[float]], linear: list[float]) -> RowPrior:
     return RowPrior(np.array(embedding, F32), np.array(linear, F32), SPREAD, SEED)
 
 
-KEEPS_ALL, BY_VARIANCE, ALSO_MEANS = (Forgetting(np.float64(n), np.bool_(also)) for n, also in ((0, False), (5, False), (5, True)))
+ALL = -np.inf
 OLD = prior_of([[0.5, 0.25], [0.125, 1.0]], [0.75, 0.5])
 NEW = prior_of([[2.0, 0.0625], [0.125, 0.5]], [0.03125, 4.0])
 
@@ -68,7 +68,7 @@ def test_the_estimate_settles_where_the_evidence_is_largest():
         prior = prior_of([list(variances[:DIM])], [variances[DIM]])
         squares, determined = np.zeros((1, DIM + 1)), np.zeros((1, DIM + 1))
         with np.errstate(over="ignore"):
-            field_evidence(observed.rows(prior), observed.keys, observed.fields, prior, KEEPS_ALL, squares, determined)
+            field_evidence(observed.rows(prior), observed.keys, observed.fields, prior, ALL, 0.0, 0.0, squares, determined)
         variances = (squares / determined)[0]
     for column, found in enumerate(variances):
         ref = likeliest_variance(observed.seen[:, column], observed.precision[:, column], np.geomspace(0.01, 5.0, 4000))
@@ -82,7 +82,7 @@ def test_rows_that_know_nothing_say_nothing():
     observed.precision[:] = 1e-12
     squares, determined = np.zeros((2, DIM + 1)), np.zeros((2, DIM + 1))
     with np.errstate(over="ignore"):
-        field_evidence(observed.rows(OLD), observed.keys, observed.fields, OLD, KEEPS_ALL, squares, determined)
+        field_evidence(observed.rows(OLD), observed.keys, observed.fields, OLD, ALL, 0.0, 0.0, squares, determined)
     np.testing.assert_allclose(squares, 0.0, atol=1e-10)  # the draws do not count as something learned
     np.testing.assert_allclose(determined, 0.0, atol=1e-5)
 
@@ -98,14 +98,37 @@ def test_where_variances_alone_decay_the_estimate_does_not_grow_by_itself():
     rows = observed.rows(prior)
     for table in (rows.mean, rows.linear_mean):
         table[:200] = rng.normal(0.0, true**0.5, table[:200].shape)
-    for name, forgetting in {"all": KEEPS_ALL, "variance": BY_VARIANCE, "means, too": ALSO_MEANS}.items():
+    for name, least in {"all": ALL, "determined": DETERMINED}.items():
         squares, determined = np.zeros((1, DIM + 1)), np.zeros((1, DIM + 1))
         with np.errstate(over="ignore"):
-            field_evidence(rows, observed.keys, observed.fields, prior, forgetting, squares, determined)
+            field_evidence(rows, observed.keys, observed.fields, prior, least, 0.0, 0.0, squares, determined)
         found[name] = squares[0] / determined[0]
-    np.testing.assert_allclose(found["variance"], true, rtol=0.3)
+    np.testing.assert_allclose(found["determined"], true, rtol=0.3)
     assert (found["all"] > 1.5 * true).all()
-    np.testing.assert_array_equal(found["means, too"], found["all"])
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("half_lives", [0.02, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize("rate", [0.3, 2.0, 30.0])
+def test_the_evidence_of_weights_that_forget_by_variance_alone(rate, half_lives):
+    # Weights of a known variance, observed with noise of variance 1 at a steady rate, followed step by step as learning does it.
+    true, steps, n, rng = 0.5, 400, 20_000, np.random.default_rng(3)
+    kept, informs = 2.0 ** (-half_lives / steps), rate * half_lives / steps
+    weights, draws = rng.normal(0.0, true**0.5, n), rng.normal(0.0, 0.3, n)
+    m, v = draws.copy(), true
+    for _ in range(steps):
+        v = 1.0 / (kept / v + (1.0 - kept) / true)
+        v = 1.0 / (1.0 / v + informs)
+        m += v * informs * (weights + rng.normal(size=n) / informs**0.5 - m)
+    s, f = followed(1.0 - v / true, half_lives * np.log(2.0))
+    assert f == pytest.approx(np.mean((m - draws * (1.0 - s)) ** 2) / true, rel=0.04)
+    assert s == pytest.approx(np.mean(m * weights) / np.mean(weights**2), abs=0.02)
+
+
+@pytest.mark.nojit
+def test_without_forgetting_the_evidence_is_what_is_determined():
+    for known in (-0.5, 0.0, 0.1, 0.5, 0.9, 0.9999, 1.0):
+        assert followed(known, 1e-9) == pytest.approx((known, known), abs=1e-6)
 
 
 @pytest.mark.nojit

@@ -58,7 +58,7 @@ def test_layers_are_matrix_products_and_rectifiers(sizes, shortcut):
     rng, layers, widest = np.random.default_rng(3), len(sizes) - 1, max(sizes) + 1
     weights = rng.normal(size=(layers, max(sizes[1:]), widest)).astype(F32)
     centre = rng.normal(size=(layers, widest)).astype(F32)
-    dense = Dense(weights, np.ones_like(weights), np.zeros(1), np.ones_like(weights), centre, np.zeros(centre.shape))
+    dense = Dense(weights, np.ones_like(weights), np.zeros(1), np.ones_like(weights), centre, np.zeros(centre.shape), weights)
     shape = shape_of(SUM, sizes, shortcut)
     block, z = make_block(shape.sizes, shape.width), np.full(6, 0.25)
     inputs = rng.normal(size=(DIM, 6)).astype(F32)
