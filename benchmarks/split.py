@@ -1,4 +1,4 @@
-"""The rows of the comparison with other tools, in files that the tools' processes read: nine tenths to learn, one to test by."""
+"""The rows of the comparison with other tools, in files that the tools' processes read: six sevenths to learn, one to test by."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +51,11 @@ class Outcome(NamedTuple):
     learning_on: NDArray[np.float32] | None = None  # for the test rows, each before it was learned as well
 
 
+def learned_of(rows: int) -> int:
+    """The rows to learn; the last seventh is for testing."""
+    return rows * 6 // 7
+
+
 def log_loss(predicted: NDArray, clicks: NDArray) -> float:
     p = np.clip(np.asarray(predicted, dtype=np.float64), 1e-7, 1.0 - 1e-7)
     return float(-np.mean(np.where(clicks > 0, np.log(p), np.log1p(-p))))
@@ -80,4 +85,4 @@ def load(folder: Path) -> Split:
     )
     batch, raw = (Batch(**dict(np.load(folder / f"{name}.npz"))) for name in ("batch", "raw"))
     places, features = np.load(folder / "places.npy"), int(np.load(folder / "features.npy"))
-    return Split(schema, batch, raw_schema, raw, places, features, len(batch) * 9 // 10, folder)
+    return Split(schema, batch, raw_schema, raw, places, features, learned_of(len(batch)), folder)
