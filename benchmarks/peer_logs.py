@@ -14,7 +14,6 @@ from pbodl.data.convert import Batch, concat, from_data
 from pbodl.data.guess.schema_guess import guess
 from pbodl.data.log.log_reader import open_log
 from pbodl.data.synthetic import World
-from pbodl.experiments.compare.lightgbm_rival import with_raw_numbers
 from pbodl.training.config import check_config, read_config
 from pbodl.training.presets import PRESETS
 
@@ -48,10 +47,7 @@ class PeerLog(NamedTuple):
         """Make the rows, or read them, and write them to the folder, unless they are there."""
         if (folder / "raw.json").exists():
             return
-        schema = self._schema()
-        raw = with_raw_numbers(schema)
-        batch = self._batch(schema)
-        write_log(folder, schema, batch, raw, batch if raw == schema else self._batch(raw))
+        write_log(folder, self._schema(), self._batch)
 
     def _schema(self) -> pbodl.Schema:
         if self.make == "file" and not self.config:

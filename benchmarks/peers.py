@@ -24,7 +24,7 @@ from benchmarks.peers_page import PAGE, write_page
 from benchmarks.split import load
 
 RESULTS = Path(__file__).parent / "results" / "peers"
-SEEDS = (521, 522)
+SEEDS = (523, 524)
 
 
 def run_log(log: PeerLog, chosen: list[int], again: list[str], command: str) -> None:

@@ -23,7 +23,7 @@ def run(split: Split, options: str, bits: int = vw_linear.BITS) -> Outcome:
     before, tested = _read(scores), [np.zeros(0, dtype=np.float32)] * 2
     if rows < len(split.places):
         for place, how in enumerate(("-t", "")):
-            score = f"{_cached(split, rows, len(split.places))} --quiet --no_stdin {how} -i {model} --link logistic -p {scores}"
+            score = f"{_cached(split, rows, len(split.places))} {QUIET} {how} -i {model} -p {scores}"
             vw_linear._pass_over_cache(score.split())().finish()
             tested[place] = _read(scores)
     return Outcome(rows, watch.seconds, watch.cpu_seconds, before, *tested)
