@@ -6,17 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pbodl
+from benchmarks import first_pass
 from benchmarks.ours import LEARN_ROWS
 from benchmarks.split import Outcome, Split
 from benchmarks.stopwatch import Stopwatch
 
 MODELS: dict[str, tuple[type, dict[str, Any]]] = {
-    "PairFM": (pbodl.PairFM, {}),
-    "FM-MLP": (pbodl.FMMLP, {}),
+    **first_pass.MODELS,
     "FFM-MLP": (pbodl.FFMMLP, {}),
     "Sparse-MLP": (pbodl.SparseMLP, {}),
-    "MatchBox": (pbodl.MatchBox, {}),
-    "AdPredictor": (pbodl.AdPredictor, {}),
     "FTRL-Proximal": (pbodl.FTRLProximal, {}),
 }
 

@@ -19,7 +19,10 @@ from benchmarks.split import Outcome, Split, load, log_loss
 Run = Callable[..., Outcome]
 Ladders = dict[str, tuple[float, ...]]
 NOTHING: dict[str, Any] = {}
-OURS = ("PairFM", "FM-MLP", "FFM-MLP", "Sparse-MLP", "MatchBox", "AdPredictor", "FTRL-Proximal")
+OURS = (
+    "PairFM", "FM-MLP", "FFM-MLP", "Sparse-MLP", "MatchBox", "AdPredictor", "FTRL-Proximal", "MatchBox, priors that follow",
+    "AdPredictor, priors that follow",
+)  # fmt: skip
 REFERENCE = f"PBODL {OURS[0]}"
 
 
@@ -96,7 +99,7 @@ FM_TRAIN_ROWS, FM_TEST_ROWS = 20_000, 10_000
 FM_NOTE = f"8 factors, else defaults; learned the last {FM_TRAIN_ROWS:,} rows, scored the first {FM_TEST_ROWS:,} test rows"
 TREES_NOTE = "a batch learner: the number of trees by early stopping, twice over the rows"
 RATES = (0.0063, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
-BATCHES = (128.0, 256.0, 512.0, 1024.0)
+BATCHES = (64.0, 128.0, 256.0, 512.0, 1024.0)
 VW_RATES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 SGD_RATES, FTRL_RATES = (0.001, 0.003, 0.01, 0.03, 0.1), (0.02, 0.05, 0.1, 0.2, 0.4)
 NETWORKS = ("FwFM", "FM-MLP", "DeepFM", "DCNv2", "PNN", "FinalMLP")

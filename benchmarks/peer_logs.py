@@ -1,4 +1,4 @@
-"""The logs of the comparison with other tools: generated worlds of two makes, by seed, and files.
+"""The logs of the comparison with other tools: generated worlds of three makes, by seed, and files.
 
 Settings are chosen on a log of the same make with another seed (`CHOOSING`); those for a file on the first rows of the file itself,
 which favours the tools that have settings to choose.
@@ -8,26 +8,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pbodl
-from benchmarks.shop_world import SCHEMA, shop_log
+from benchmarks import exchange_world, shop_world
 from benchmarks.split import write_log
 from pbodl.data.convert import Batch, concat, from_data
+from pbodl.data.guess.schema_guess import guess
 from pbodl.data.log.log_reader import open_log
 from pbodl.data.synthetic import World
-from pbodl.experiments.compare.lightgbm_rival import with_raw_numbers
-from pbodl.training.config import read_config
+from pbodl.training.config import check_config, read_config
+from pbodl.training.presets import PRESETS
 
-CHOOSING = {"world": 7, "shop": 1}
-MAKES = {"world": "Synthetic world", "shop": "Shop"}
+CHOOSING = {"world": 7, "shop": 1, "exchange": 1}
+MAKES = {"world": "Synthetic world", "shop": "Shop", "exchange": "Exchange"}
 
 
 class PeerLog(NamedTuple):
     """A log by its make and seed, or by its file."""
 
-    make: str  # "world", "shop" or "file"
+    make: str  # one of MAKES, or "file"
     seed: int = 0
     rows: int = 0
     path: str = ""
-    config: str = ""
+    config: str = ""  # of a file: a file with its [schema], or the name of a preset; without it, the schema is guessed
 
     @property
     def name(self) -> str:
@@ -46,17 +47,21 @@ class PeerLog(NamedTuple):
         """Make the rows, or read them, and write them to the folder, unless they are there."""
         if (folder / "raw.json").exists():
             return
-        schema = World(rows=1).schema if self.make == "world" else SCHEMA
+        write_log(folder, self._schema(), self._batch)
+
+    def _schema(self) -> pbodl.Schema:
+        if self.make == "file" and not self.config:
+            return guess(self.path).schema()
         if self.make == "file":
-            schema = read_config(self.config).schema
-        raw = with_raw_numbers(schema)
-        batch = self._batch(schema)
-        write_log(folder, schema, batch, raw, batch if raw == schema else self._batch(raw))
+            return check_config(PRESETS[self.config]() if self.config in PRESETS else read_config(self.config)).schema
+        return {"world": World(rows=1).schema, "shop": shop_world.SCHEMA, "exchange": exchange_world.SCHEMA}[self.make]
 
     def _batch(self, schema: pbodl.Schema) -> Batch:
         if self.make == "world":
             return concat([from_data(schema, part, True) for part in World(seed=self.seed, rows=self.rows).batches()])
         if self.make == "shop":
-            return from_data(schema, shop_log(self.seed, self.rows), True)
+            return from_data(schema, shop_world.shop_log(self.seed, self.rows), True)
+        if self.make == "exchange":
+            return from_data(schema, exchange_world.exchange_log(self.seed, self.rows), True)
         with open_log([self.path], schema) as reader:
             return concat([chunk.batch for chunk in reader])

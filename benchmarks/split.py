@@ -1,5 +1,6 @@
-"""The rows of the comparison with other tools, in files that the tools' processes read: nine tenths to learn, one to test by."""
+"""The rows of the comparison with other tools, in files that the tools' processes read: six sevenths to learn, one to test by."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +11,14 @@ from numpy.typing import NDArray
 import pbodl
 from pbodl.data.convert import Batch
 from pbodl.errors import InputError
+from pbodl.experiments.compare.lightgbm_rival import with_raw_numbers
 
 
 class Split(NamedTuple):
-    """A log. `places` numbers the features of all rows densely, for tools that need that: [rows, fields]."""
+    """A log. `places` numbers the features of all rows densely, for tools that need that: [rows, fields].
+
+    A number that is on a curve in the schema is in a bucket there: other tools want one value of each field.
+    """
 
     schema: pbodl.Schema
     batch: Batch
@@ -51,19 +56,36 @@ class Outcome(NamedTuple):
     learning_on: NDArray[np.float32] | None = None  # for the test rows, each before it was learned as well
 
 
+def learned_of(rows: int) -> int:
+    """The rows to learn; the last seventh is for testing."""
+    return rows * 6 // 7
+
+
 def log_loss(predicted: NDArray, clicks: NDArray) -> float:
     p = np.clip(np.asarray(predicted, dtype=np.float64), 1e-7, 1.0 - 1e-7)
     return float(-np.mean(np.where(clicks > 0, np.log(p), np.log1p(-p))))
 
 
-def write_log(folder: Path, schema: pbodl.Schema, batch: Batch, raw_schema: pbodl.Schema, raw: Batch) -> None:
-    """Write the rows to files, so that no tool pays for making them."""
+def with_buckets(schema: pbodl.Schema) -> pbodl.Schema:
+    """The schema with buckets between the same edges in place of curves."""
+    fields = [
+        msgspec.structs.replace(field, transform="buckets", edges=field.edges[1:-1] or field.edges[1:]) if field.is_curve else field
+        for field in schema.fields
+    ]
+    return msgspec.structs.replace(schema, fields=tuple(fields))
+
+
+def write_log(folder: Path, schema: pbodl.Schema, read: Callable[[pbodl.Schema], Batch]) -> None:
+    """Write the rows to files, so that no tool pays for making them; `read` makes them for a schema."""
     if any(field.kind == "multi" for field in schema.fields):
         raise InputError("the log has lists; the tools of this comparison want one value of each field")
     folder.mkdir(parents=True, exist_ok=True)
-    row = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
-    keys = np.zeros((len(batch), len(schema.fields)), np.uint64)  # 0 is a missing value
-    keys[row, batch.fields] = batch.keys
+    batch, plain, raw_schema = read(schema), with_buckets(schema), with_raw_numbers(schema)
+    single = batch if plain == schema else read(plain)
+    raw = batch if raw_schema == schema else read(raw_schema)
+    row = np.repeat(np.arange(len(single)), np.diff(single.indptr))
+    keys = np.zeros((len(single), len(schema.fields)), np.uint64)  # 0 is a missing value
+    keys[row, single.fields] = single.keys
     # A missing value is one of its own field.
     keys += np.where(keys == 0, np.arange(1, keys.shape[1] + 1, dtype=np.uint64), np.uint64(0))
     known, places = np.unique(keys, return_inverse=True)
@@ -80,4 +102,4 @@ def load(folder: Path) -> Split:
     )
     batch, raw = (Batch(**dict(np.load(folder / f"{name}.npz"))) for name in ("batch", "raw"))
     places, features = np.load(folder / "places.npy"), int(np.load(folder / "features.npy"))
-    return Split(schema, batch, raw_schema, raw, places, features, len(batch) * 9 // 10, folder)
+    return Split(schema, batch, raw_schema, raw, places, features, learned_of(len(batch)), folder)

@@ -3,11 +3,14 @@
 import math
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import pbodl
 from benchmarks import bayesian
+from benchmarks.peer_logs import MAKES, PeerLog
 from benchmarks.peer_tuning import choose
+from benchmarks.shop_world import shop_log
 from benchmarks.split import load, write_log
 from pbodl.data.convert import from_data
 from pbodl.experiments.compare.lightgbm_rival import with_raw_numbers
@@ -43,9 +46,9 @@ def test_rows_come_back_with_a_number_for_every_feature_and_raw_numbers(tmp_path
     schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad"), pbodl.Field("price", group="ad", kind="number")])
     rows = [{"ad": i % 4 or None, "price": 1.5 * i, "click": i % 2} for i in range(20)]
     raw = with_raw_numbers(schema)
-    write_log(tmp_path, schema, from_data(schema, rows, True), raw, from_data(raw, rows, True))
+    write_log(tmp_path, schema, lambda asked: from_data(asked, rows, True))
     split = load(tmp_path)
-    assert (split.schema, split.raw_schema, split.learned) == (schema, raw, 18)
+    assert (split.schema, split.raw_schema, split.learned) == (schema, raw, 17)
     assert split.places.shape == (20, 2)
     assert split.features == len(np.unique(split.places))
     np.testing.assert_array_equal(split.clicks, [row["click"] for row in rows])
@@ -98,3 +101,27 @@ def test_doubt_that_is_shared_pays_where_the_rows_are_the_same():
     truth = np.tile([0.05, 0.6], 20)
     drawn = np.stack([np.full(40, 0.05), np.full(40, 0.6)])
     assert bayesian.joint_loss(drawn, truth, 2).mean() < bayesian.joint_loss(drawn.mean(0)[np.newaxis], truth, 2).mean()
+
+
+def test_a_log_of_each_make_is_written_and_a_file_with_the_schema_that_is_named_or_guessed(tmp_path):
+    for make in MAKES:
+        log = PeerLog(make, seed=3, rows=700)
+        log.write(tmp_path / log.name)
+        split = load(tmp_path / log.name)
+        assert (len(split.batch), split.learned) == (700, 600)
+    file = tmp_path / "shop.parquet"
+    pq.write_table(shop_log(3, 700).drop_columns("p_true"), file)
+    log = PeerLog("file", path=str(file))
+    log.write(tmp_path / "guessed")
+    guessed = load(tmp_path / "guessed")
+    place = guessed.schema.field_index("price")
+    assert guessed.schema.fields[place].is_curve
+    # Other tools have a number on a curve in buckets, about as many rows in each.
+    counts = np.unique(guessed.places[:, place], return_counts=True)[1]
+    assert len(counts) == 16
+    assert counts.min() > 20
+    np.testing.assert_array_equal(guessed.clicks, load(tmp_path / "shop-3-700").clicks)
+    config = tmp_path / "config.toml"
+    config.write_text('[schema]\nlabel = "click"\n[[schema.fields]]\nname = "item"\ngroup = "ad"\n')
+    log._replace(config=str(config)).write(tmp_path / "named")
+    assert [field.name for field in load(tmp_path / "named").schema.fields] == ["item"]

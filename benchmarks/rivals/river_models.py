@@ -25,15 +25,21 @@ def fm(split: Split, train_rows: int, test_rows: int) -> Outcome:
 
 
 def _run(model: Classifier, split: Split, start: int = 0, test_rows: int | None = None) -> Outcome:
-    before, rows = np.zeros(split.learned - start, np.float32), split.places[start : split.learned]
     with Stopwatch() as watch:
-        for i, (places, click) in enumerate(zip(rows, split.clicks[start : split.learned] > 0, strict=True)):
-            features = _features(places)
-            before[i] = model.predict_proba_one(features).get(True, 0.5)
-            model.learn_one(features, bool(click))
-    tested = split.places[split.learned :][:test_rows]
-    predicted = [model.predict_proba_one(_features(places)).get(True, 0.5) for places in tested]
-    return Outcome(len(before), watch.seconds, watch.cpu_seconds, before, np.array(predicted, dtype=np.float32))
+        before = _learned(model, split.places[start : split.learned], split.clicks[start : split.learned])
+    tested, clicks = split.places[split.learned :][:test_rows], split.clicks[split.learned :][:test_rows]
+    predicted = np.array([model.predict_proba_one(_features(places)).get(True, 0.5) for places in tested], np.float32)
+    return Outcome(len(before), watch.seconds, watch.cpu_seconds, before, predicted, _learned(model, tested, clicks))
+
+
+def _learned(model: Classifier, rows: NDArray[np.int64], clicks: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Learn the rows one by one; returns what was predicted before."""
+    before = np.zeros(len(rows), np.float32)
+    for i, (places, click) in enumerate(zip(rows, clicks > 0, strict=True)):
+        features = _features(places)
+        before[i] = model.predict_proba_one(features).get(True, 0.5)
+        model.learn_one(features, bool(click))
+    return before
 
 
 def _features(places: NDArray[np.int64]) -> dict[Hashable, float]:

@@ -1,4 +1,4 @@
-"""Vowpal Wabbit's learners: one learning pass over the cache of the rows to learn, then the test rows without learning."""
+"""Vowpal Wabbit's learners: one pass over the cache of the rows to learn, then the test rows, frozen and learning on."""
 
 from pathlib import Path
 
@@ -20,12 +20,13 @@ def run(split: Split, options: str, bits: int = vw_linear.BITS) -> Outcome:
     with Stopwatch() as watch:
         driver = learning()
     driver.finish()
-    before, predicted = _read(scores), np.zeros(0, dtype=np.float32)
+    before, tested = _read(scores), [np.zeros(0, dtype=np.float32)] * 2
     if rows < len(split.places):
-        score = f"{_cached(split, rows, len(split.places))} --quiet --no_stdin -t -i {model} --link logistic -p {scores}"
-        vw_linear._pass_over_cache(score.split())().finish()
-        predicted = _read(scores)
-    return Outcome(rows, watch.seconds, watch.cpu_seconds, before, predicted)
+        for place, how in enumerate(("-t", "")):
+            score = f"{_cached(split, rows, len(split.places))} {QUIET} {how} -i {model} -p {scores}"
+            vw_linear._pass_over_cache(score.split())().finish()
+            tested[place] = _read(scores)
+    return Outcome(rows, watch.seconds, watch.cpu_seconds, before, *tested)
 
 
 def prepare(split: Split) -> None:

@@ -116,6 +116,7 @@ def tune(
     rows: Annotated[int, typer.Option(min=1, max=MOST, help="Number of rows to choose by, from the start of the log.")] = 200_000,
     trials: Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try.")] = 12,
     crosses: Annotated[int, typer.Option(min=0, max=100, help="Number of crosses of two fields to try after them.")] = 2,
+    numbers: Annotated[int, typer.Option(min=0, max=100, help="Number of other edges for numbers to try.")] = 2,
     columns: Columns = None,
     delimiter: Delimiter = None,
     as_json: AsJson = False,
@@ -125,7 +126,7 @@ def tune(
 
     tables = chosen_tables(config, preset, data, Path("."), False, layout_keys(columns, delimiter))
     settings = check_config(with_changes(tables, [] if model is None else [f"model.kind={model}"]))
-    results, verdict = tune_log(settings, data, rows, trials, crosses)
+    results, verdict = tune_log(settings, data, rows, trials, crosses, numbers)
     console.print(results_table(results))
     if verdict is not None:
         console.print(verdict.text())

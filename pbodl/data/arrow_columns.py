@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.data.batch import Batch
 from pbodl.data.features.crosses import cross_keys, crosses_of
+from pbodl.data.features.curves import curve_features
 from pbodl.data.features.former_names import renamed_table
 from pbodl.data.features.outcome import clicks_of
 from pbodl.data.features.tokens import holds_lists, split_texts
@@ -104,12 +105,16 @@ def _read(field: Field, table: pa.Table, times: NDArray[np.float64]) -> KeyColum
     if is_text(values.type):
         values = numbers_of_texts(pc.cast(values, pa.large_string()))
     numbers = parse_numbers(values, source)
+    if field.is_curve:
+        keys, shares, filled = curve_features(field, numbers)
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(filled.sum(axis=1))])
+        return KeyColumn(keys[filled], values=shares[filled], indptr=indptr)
     keys, multiplied = number_features(field, numbers)
     return KeyColumn(keys, values=multiplied)
 
 
 def number_features(field: Field, numbers: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.float32] | None]:
-    """The keys of numbers (NaN is missing), and their multipliers; None for ones."""
+    """The keys of numbers in buckets or as multipliers (NaN is missing), and the multipliers; None for ones."""
     missing = np.isnan(numbers)
     if field.transform == "buckets":
         inside = buckets(np.where(missing, 0.0, numbers), field.resolution, field.edges)

@@ -22,7 +22,7 @@ from pbodl.data.features.tokens import pieces
 from pbodl.data.features.vectors import parse_vector
 from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_texts
 from pbodl.data.labels import check_label, check_weight
-from pbodl.data.numbers import bad_number, bucket, check_multiplier, logarithm, parse_number
+from pbodl.data.numbers import bad_number, bucket, check_multiplier, logarithm, parse_number, shares
 from pbodl.data.schema import Field, Schema, nearest
 from pbodl.data.times import UNITS, derived, in_range, parse_times
 from pbodl.errors import InputError
@@ -60,7 +60,7 @@ def _plan(schema: Schema) -> Plan:
         np.arange(len(fields), dtype=np.int32),
         frozenset(field.derive for field in fields if field.derive is not None),
         any("." in (name or "") for name in columns | special),
-        any(field.kind in ("multi", "vector") for field in fields),
+        any(field.has_several for field in fields),
         bool(schema.former_columns),
     )
 
@@ -135,6 +135,10 @@ def _read_number(field: Field, value: Any, number: int, texts: list[bytes], mult
         texts.append(b"")
     elif field.transform == "buckets":
         texts.append(b"%d" % bucket(quantity, field.resolution, field.edges))
+    elif field.transform == "curve":
+        for index, share in shares(quantity, field.edges):
+            multipliers[len(texts)] = share
+            texts.append(b"%d" % index)
     else:
         quantity = logarithm(quantity) if field.transform == "log" else quantity
         multipliers[len(texts)] = check_multiplier(quantity, number, field.name)

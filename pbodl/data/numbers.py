@@ -3,6 +3,9 @@
 Bucket of x: sign(x) floor(r log₂(1 + |x|)), r to an octave (four by default), the sign kept. It is computed from the
 number's binary exponent and comparisons, not from a logarithm, whose last bit differs between machines. A field may have edges of
 its own instead: bucket i holds the numbers from edge i - 1 on, and below edge i.
+
+A curve has a feature for each edge. A number between two edges has a share of both, in proportion to its distance from the other;
+one beyond the edges has the outermost whole. So the effect is a curve of straight lines, and neighbouring edges learn together.
 """
 
 import bisect
@@ -61,6 +64,26 @@ def buckets(numbers: NDArray[np.float64], resolution: int = USUAL, edges: Sequen
     for edge in _edges(resolution):
         size += 2.0 * fraction >= edge
     return np.where(numbers < 0, -size, size)
+
+
+def shares(number: float, edges: Sequence[float]) -> list[tuple[int, float]]:
+    """The edges of a curve that a finite number has a share of, and the shares.
+
+    >>> shares(2.5, [1.0, 2.0, 4.0]), shares(2.0, [1.0, 2.0, 4.0]), shares(9.0, [1.0, 2.0, 4.0])
+    ([(1, 0.75), (2, 0.25)], [(1, 1.0)], [(2, 1.0)])
+    """
+    left = min(max(bisect.bisect_right(edges, number) - 1, 0), len(edges) - 2)
+    low, high = edges[left], edges[left + 1]
+    share = float(np.float32((min(max(number, edges[0]), edges[-1]) - low) / (high - low)))
+    return [(index, part) for index, part in ((left, 1.0 - share), (left + 1, share)) if part > 0.0]
+
+
+def curve(numbers: NDArray[np.float64], edges: Sequence[float]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """For every finite number an edge of the curve, and the share of the next edge, as `shares`; the edge has the rest."""
+    knots = np.array(edges)
+    left = np.clip(np.searchsorted(knots, numbers, side="right") - 1, 0, len(knots) - 2)
+    share = (np.clip(numbers, knots[0], knots[-1]) - knots[left]) / (knots[left + 1] - knots[left])
+    return left.astype(np.int64), share.astype(np.float32)
 
 
 def logarithm(number: float) -> float:

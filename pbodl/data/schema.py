@@ -20,7 +20,7 @@ from pbodl.errors import InputError
 
 GROUPS = ("user", "ad", "context")
 KINDS = ("category", "multi", "number", "vector", "position")
-TRANSFORMS = ("buckets", "scale", "log")
+TRANSFORMS = ("buckets", "curve", "scale", "log")
 DERIVATIONS = ("hour_of_day", "day_of_week")
 LONGEST = 4096  # numbers of a vector
 
@@ -53,8 +53,8 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     kind        "category" one value; "multi" a list of values; "number" a quantity; "vector" a list of `length` numbers, such as
                 an embedding from another model; "position" the slot in which the ad was shown, a category whose effect is learned,
                 and left out when ads are ranked
-    transform   for numbers: "buckets" cuts into log-spaced buckets, "scale" keeps the number as a multiplier, "log" the
-                logarithm of one more than the number
+    transform   for numbers: "buckets" cuts into log-spaced buckets, "curve" learns a curve of straight lines between `edges`,
+                "scale" keeps the number as a multiplier, "log" the logarithm of one more than the number
     derive      "hour_of_day" (0 to 23) or "day_of_week" (0 is Monday): the value comes from the row's time (UTC), not from a column
     column      the column to read, if it has another name than the field; several fields may read one column
     split       for lists that come as one text: what stands between the values, or "words" for the text's words in lower case
@@ -63,7 +63,8 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
                 column of a former name is still read
     optional    whether a file may lack the column; the field is then missing in all its rows
     resolution  for buckets: how many of them there are from a number to its double, 1 (coarse) to 64 (fine)
-    edges       for buckets: numbers in rising order between which the buckets lie, instead of log-spaced ones
+    edges       for buckets: numbers in rising order between which the buckets lie, instead of log-spaced ones; for curves: where
+                the straight lines meet
     cross       names of two or more other fields: the value is the combination of theirs, not read from a column; with a field of
                 the ad, the group must be "ad"
     reference   for positions: the whole number of the first slot, at which ads are compared
@@ -136,7 +137,17 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_scaled(self) -> bool:
         """Whether its number is a multiplier."""
-        return self.kind == "number" and self.transform != "buckets"
+        return self.kind == "number" and self.transform in ("scale", "log")
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether its number lies between two features, and has a share of each."""
+        return self.kind == "number" and self.transform == "curve"
+
+    @property
+    def has_several(self) -> bool:
+        """Whether a sample may have several features of it."""
+        return self.kind in ("multi", "vector") or self.is_curve
 
     def _check_source(self) -> None:
         what = "a derived field" if self.derive is not None else "a cross"
@@ -158,15 +169,19 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
                 f"field {self.name!r}: length is {self.length}; kind='vector' needs a length from 1 to {LONGEST}, and no other "
                 "kind has one"
             )
-        if not 1 <= self.resolution <= 64 or (self.resolution != 4 and (self.kind != "number" or self.is_scaled)):
+        bucketed = self.kind == "number" and self.transform == "buckets"
+        if not 1 <= self.resolution <= 64 or (self.resolution != 4 and not bucketed):
             raise InputError(
                 f"field {self.name!r}: resolution is {self.resolution}; it is a whole number from 1 to 64, for transform='buckets'"
             )
         rising = all(low < high for low, high in itertools.pairwise(self.edges)) and all(map(math.isfinite, self.edges))
-        if self.edges and (not rising or self.kind != "number" or self.is_scaled or self.resolution != 4):
+        if self.edges and (not rising or not (bucketed or self.is_curve) or self.resolution != 4):
             raise InputError(
-                f"field {self.name!r}: edges must be finite numbers in rising order, for transform='buckets', without a resolution"
+                f"field {self.name!r}: edges must be finite numbers in rising order, for transform='buckets' or 'curve', without a "
+                "resolution"
             )
+        if self.is_curve and (len(self.edges) < 2 or not math.isfinite(self.edges[-1] - self.edges[0])):
+            raise InputError(f"field {self.name!r}: transform='curve' needs two edges or more, less than 1e308 apart")
 
     def _check_position(self) -> None:
         if self.kind == "position" and self.group in ("user", "ad"):
@@ -270,7 +285,7 @@ class Schema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
                 raise InputError(f"field {field.name!r} is derived from the time, but no column is: set time='...'")
             for name in field.cross:
                 part = self.fields[self.field_index(name)]
-                if part.kind in ("multi", "vector", "position") or part.cross or part.is_scaled:
+                if part.has_several or part.kind == "position" or part.cross or part.is_scaled:
                     raise InputError(
                         f"field {field.name!r} crosses {name!r}, which must be a category, a number in buckets, or a derived field"
                     )

@@ -48,7 +48,7 @@ UNIQUE = 0.9  # above this share of rows with a unique value, treat the column a
 FEW = 20  # with fewer rows, uniqueness says nothing; with fewer values, whole numbers are codes
 SAMPLE = 1000  # values that are tried as times
 LISTED = 0.2  # above this share of texts with a list's separator, treat the column as a list
-PARTS = 16  # buckets of a number
+PARTS = 16  # of a number, between the edges of its curve
 SPREAD = 0.1  # above this share of different values, whole numbers hardly recur
 
 
@@ -152,8 +152,8 @@ def field_of(column: ColumnStats) -> Field:
         kind = "multi"
     elif _is_quantity(column, words):
         kind = "number"
-    edges = column.quantiles(PARTS) if kind == "number" else ()
-    return Field(column.name, group=group, kind=kind, edges=edges)
+    edges = column.edges(PARTS) if kind == "number" else ()
+    return Field(column.name, group=group, kind=kind, transform="curve" if edges else "buckets", edges=edges)
 
 
 def _is_quantity(column: ColumnStats, words: set[str]) -> bool:

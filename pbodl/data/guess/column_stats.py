@@ -9,6 +9,8 @@ from pbodl.data.hashing import hash_array
 from pbodl.data.texts import BETWEEN, NUMBER, is_text
 
 GATHER = 1 << 17  # keys to wait for before they are sorted in
+POINTS = 4096  # numbers of a block that stand for all of them, at most
+DIGITS = 3  # of edges, relative to the span of the numbers
 WHOLE = r"^[+-]?\d+$"
 
 
@@ -39,20 +41,26 @@ class ColumnStats:
         self._kinds: set[str] = set()
         self._texts = self._listed = 0
         self._elements: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)  # of texts that are lists
+        self._numbers: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []  # of each block: rising ones, and their counts
 
     @property
     def distinct(self) -> int:
         self._gather()
         return len(self._keys)
 
-    def quantiles(self, parts: int) -> tuple[float, ...]:
-        """Numbers that cut those of the first block into so many parts of about the same size; fewer where numbers repeat."""
-        numbers = pc.cast(self.sample, pa.float64()).to_numpy()
-        order = np.argsort(numbers)
-        passed = np.cumsum(self.counts[order])
+    def edges(self, parts: int) -> tuple[float, ...]:
+        """The least number, the largest, and those between that cut all into so many parts of about the same size; fewer where
+        numbers repeat, and none if there are not two numbers."""
+        span = self.high - self.low
+        if not 0.0 < span < np.inf:
+            return ()
+        numbers, counts = (np.concatenate(parts) for parts in zip(*self._numbers, strict=True))
+        order = np.argsort(numbers, kind="stable")
+        passed = np.cumsum(counts[order])
         places = np.searchsorted(passed, passed[-1] * np.arange(1, parts) / parts, side="right")
-        cuts = sorted({float(f"{cut:.4g}") for cut in numbers[order][places].tolist()})
-        return tuple(cut for cut in cuts if cut > self.low)
+        digits = DIGITS - int(np.floor(np.log10(span)))
+        cuts = [self.low, *numbers[order][places].tolist(), self.high]
+        return tuple(sorted({round(cut, digits) + 0.0 for cut in cuts}))
 
     @property
     def elements(self) -> int:
@@ -96,14 +104,14 @@ class ColumnStats:
         if not len(there):
             return
         coded = pc.dictionary_encode(there)
-        distinct = coded.dictionary
+        distinct, counts = coded.dictionary, np.bincount(coded.indices.to_numpy(), minlength=len(coded.dictionary))
         self._new.append(_keys(distinct))
         if sum(map(len, self._new)) > max(len(self._keys), GATHER):
             self._gather()
         if not len(self.sample):
             self.sample = distinct
-            self.counts = np.bincount(coded.indices.to_numpy(), minlength=len(distinct))
-        self._kinds.add("list" if lists else self._kind_of(distinct))
+            self.counts = counts
+        self._kinds.add("list" if lists else self._kind_of(distinct, counts))
         if is_text(there.type):
             self._texts += len(there)
             listed = pc.sum(pc.match_substring(there, BETWEEN)).as_py()
@@ -117,8 +125,8 @@ class ColumnStats:
         self._keys = keys[np.append(np.ones(len(keys[:1]), dtype=bool), keys[1:] != keys[:-1])]
         self._new = []
 
-    def _kind_of(self, distinct: pa.Array) -> str:
-        """The kind of a block's values; MODIFIES low and high."""
+    def _kind_of(self, distinct: pa.Array, counts: NDArray[np.int64]) -> str:
+        """The kind of a block's values; notes its numbers."""
         kind = distinct.type
         if pa.types.is_boolean(kind):
             return "bool"
@@ -134,10 +142,22 @@ class ColumnStats:
             return "text"
         numbers = pc.cast(distinct, pa.float64(), safe=False).to_numpy()
         self.rising = self.rising and bool((np.diff(numbers) > 0).all()) and bool(numbers[0] > self.high)
-        self.low, self.high = min(self.low, numbers.min()), max(self.high, numbers.max())
+        self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
+        self._numbers.append(_thinned(numbers, counts))
         # Whole numbers with gaps come as floats from many tools.
         whole = whole or (not is_text(kind) and bool((numbers == np.floor(numbers)).all()))
         return "whole" if whole else "fraction"
+
+
+def _thinned(numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The numbers in rising order and their counts; of many numbers, some at equal distances in rank, for all others."""
+    order = np.argsort(numbers)
+    numbers, counts = numbers[order], counts[order]
+    if len(numbers) <= POINTS:
+        return numbers, counts.astype(np.float64)
+    passed = np.cumsum(counts)
+    ranks = passed[-1] * (np.arange(POINTS) + 0.5) / POINTS
+    return numbers[np.searchsorted(passed, ranks, side="right")], np.full(POINTS, passed[-1] / POINTS)
 
 
 def _keys(distinct: pa.Array) -> NDArray[np.uint64]:

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,6 +26,8 @@ from pbodl.training.stream_metrics import StreamMetrics
 from pbodl.training.tracker import Tracker, plain
 
 DAY = 86400.0
+TUNED = 16384  # rows of a batch for tuning
+KEPT = 100_000_000  # features that are kept in memory, at most; 16 bytes each
 
 
 class SplitLog(NamedTuple):
@@ -68,8 +70,31 @@ def survey(paths: Sequence[str], schema: Schema, test_days: int, progress: Calla
     return SplitLog(tuple(paths), rows, train_rows, days[0] * DAY, start * DAY, _checksum(paths))
 
 
-def run_model(config: Config, log: SplitLog, progress: Callable[[int, str], None] = lambda rows, text: None) -> ModelOutcome:
-    """Train and test one model."""
+class LogRows:
+    """The rows of a log, in batches, for one model after the other: parsed once and kept, or, of a large log, parsed each time."""
+
+    def __init__(self, log: SplitLog, schema: Schema, most: int = KEPT) -> None:
+        self._paths, self._schema, self._kept = log.paths, schema, list[Batch]()
+        self._whole = False  # all are kept
+        self._fits = log.rows * len(schema.fields) <= most
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._whole:
+            yield from self._kept
+            return
+        self._kept.clear()
+        with open_log(self._paths, self._schema) as reader:
+            for chunk in reader:
+                if self._fits:
+                    self._kept.append(chunk.batch)
+                yield chunk.batch
+        self._whole = self._fits
+
+
+def run_model(
+    config: Config, log: SplitLog, batches: Iterable[Batch], progress: Callable[[int, str], None] = lambda rows, text: None
+) -> ModelOutcome:
+    """Train and test one model on the rows of the log."""
     tracker = Tracker(config.schema, config.training.period(config.schema))
     test = StreamMetrics()
     predictions: list[NDArray] = []
@@ -78,25 +103,24 @@ def run_model(config: Config, log: SplitLog, progress: Callable[[int, str], None
     frozen: Model | None = None
     seconds = {"train": 0.0, "test": 0.0}
     rows = 0
-    with open_log(log.paths, config.schema) as reader:
-        for chunk in reader:
-            model = model or new_model(config, chunk.batch)
-            for batch, testing in _split(chunk.batch, log.test_start):
+    for part in batches:
+        model = model or new_model(config, part)
+        for batch, testing in _split(part, log.test_start):
+            began = time.perf_counter()
+            if testing:
+                assert batch.clicks is not None
+                frozen = frozen or copy_of(model)
+                predicted = frozen.predict(batch).ctr
+                seconds["test"] += time.perf_counter() - began
+                test.add(predicted, batch.clicks)
+                predictions.append(predicted.astype(np.float32))
+                clicks.append(batch.clicks.astype(np.uint8))
                 began = time.perf_counter()
-                if testing:
-                    assert batch.clicks is not None
-                    frozen = frozen or copy_of(model)
-                    predicted = frozen.predict(batch).ctr
-                    seconds["test"] += time.perf_counter() - began
-                    test.add(predicted, batch.clicks)
-                    predictions.append(predicted.astype(np.float32))
-                    clicks.append(batch.clicks.astype(np.uint8))
-                    began = time.perf_counter()
-                tracker.add(*learn_rows(model, batch, rows))
-                rows += len(batch)
-                if not testing:
-                    seconds["train"] += time.perf_counter() - began
-            progress(rows, f"AUC {tracker.overall().auc:.4f}  log loss {tracker.overall().log_loss:.4f}")
+            tracker.add(*learn_rows(model, batch, rows))
+            rows += len(batch)
+            if not testing:
+                seconds["train"] += time.perf_counter() - began
+        progress(rows, f"AUC {tracker.overall().auc:.4f}  log loss {tracker.overall().log_loss:.4f}")
     assert model is not None
     facts = {
         "test": plain(test.figures()),
@@ -110,19 +134,18 @@ def run_model(config: Config, log: SplitLog, progress: Callable[[int, str], None
     return ModelOutcome(facts, {"predicted": np.concatenate(predictions), "clicks": np.concatenate(clicks)})
 
 
-def first_batches(config: Config, log: SplitLog, rows: int) -> list[Batch]:
+def first_batches(batches: Iterable[Batch], log: SplitLog, rows: int) -> list[Batch]:
     """The first rows of the training days, for tuning."""
-    batches: list[Batch] = []
+    first: list[Batch] = []
     left = min(rows, log.train_rows)
-    with open_log(log.paths, config.schema, batch_rows=16384) as reader:
-        for chunk in reader:
-            for batch, testing in _split(chunk.batch, log.test_start):
-                if not testing and left > 0:
-                    batches.append(batch.rows(0, left))
-                    left -= len(batches[-1])
-            if left <= 0:
-                break
-    return batches
+    for part in batches:
+        for batch, testing in _split(part, log.test_start):
+            end = 0 if testing else min(left, len(batch))
+            first += [batch.rows(start, min(start + TUNED, end)) for start in range(0, end, TUNED)]
+            left -= end
+        if left <= 0:
+            break
+    return first
 
 
 def copy_of(model: Model) -> Model:

@@ -14,7 +14,7 @@ import numpy as np
 from pbodl.data.log.log_reader import open_log
 from pbodl.experiments.outcomes import key_of, read_outcome, write_json
 from pbodl.experiments.table1.entries import TABLE_1, Table1Entry
-from pbodl.experiments.table1.protocol import SplitLog, first_batches, run_model, survey
+from pbodl.experiments.table1.protocol import LogRows, SplitLog, first_batches, run_model, survey
 from pbodl.experiments.table1.table1_report import write_table1
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
@@ -58,12 +58,12 @@ def run_entries(
     with bar() as progress:
         task = progress.add_task("reading the log", total=_rows(paths, config), text="")
         log = survey(paths, config.schema, settings.test_days, lambda rows: progress.update(task, completed=rows))
-        results = []
+        rows, results = LogRows(log, config.schema), []
         for entry in entries:
             start = start_of(entry, config, every)
-            chosen = _tuned(entry, start, log, out, settings, progress)
+            chosen = _tuned(entry, start, log, rows, out, settings, progress)
             seeds = settings.seeds if "seed" in chosen.build().spec.__struct_fields__ else 1
-            runs = [_run(entry, chosen, seed, log, out, progress) for seed in range(seeds)]
+            runs = [_run(entry, chosen, seed, log, rows, out, progress) for seed in range(seeds)]
             about = {"name": entry.name, "kind": entry.kind, "published": entry.published, "chosen": _chosen(chosen)}
             results.append({**about, "runs": runs})
     _compare(results, out)
@@ -94,7 +94,9 @@ def _rows(paths: Sequence[str], config: Config) -> int | None:
         return reader.rows_total
 
 
-def _tuned(entry: Table1Entry, start: Config, log: SplitLog, out: Path, settings: Table1Settings, progress: Any) -> Config:
+def _tuned(
+    entry: Table1Entry, start: Config, log: SplitLog, rows: LogRows, out: Path, settings: Table1Settings, progress: Any
+) -> Config:
     """The entry's configuration, tuned on the first part of the training days; one trial tunes nothing."""
     if settings.trials == 1:
         return start
@@ -102,7 +104,7 @@ def _tuned(entry: Table1Entry, start: Config, log: SplitLog, out: Path, settings
     key = key_of(log._asdict(), to_tables(start), settings.tune_rows, settings.trials)
     done = read_outcome(path, key)
     if done is None:
-        batches = first_batches(start, log, settings.tune_rows)
+        batches = first_batches(rows, log, settings.tune_rows)
         total = settings.trials * sum(len(batch) for batch in batches)
         task = progress.add_task(f"tune {entry.name}", total=total, text="")
         trials = tune(start, batches, settings.trials, _watch(progress, task), entry.tuned)
@@ -116,7 +118,7 @@ def _watch(progress: Any, task: Any) -> Callable[[int, Trial | None], None]:
     return lambda rows, best: progress.update(task, completed=rows, text=so_far(best))
 
 
-def _run(entry: Table1Entry, config: Config, seed: int, log: SplitLog, out: Path, progress: Any) -> dict[str, Any]:
+def _run(entry: Table1Entry, config: Config, seed: int, log: SplitLog, rows: LogRows, out: Path, progress: Any) -> dict[str, Any]:
     """The outcome of one seed, from its file if it exists."""
     if "seed" in config.build().spec.__struct_fields__:
         config = check_config(_without_none(with_changes(to_tables(config), [f"model.seed={seed}"])))
@@ -127,7 +129,7 @@ def _run(entry: Table1Entry, config: Config, seed: int, log: SplitLog, out: Path
     if done is not None and (out / "models" / f"{name}.safetensors").exists():
         return done
     task = progress.add_task(f"{entry.name}, seed {seed}", total=log.rows, text="")
-    outcome = run_model(config, log, lambda rows, text: progress.update(task, completed=rows, text=text))
+    outcome = run_model(config, log, rows, lambda done, text: progress.update(task, completed=done, text=text))
     progress.remove_task(task)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_arrays(out / "models" / f"{name}.safetensors", outcome.arrays)

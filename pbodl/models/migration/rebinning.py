@@ -1,4 +1,4 @@
-"""Other buckets for a number: from each new bucket to the old one around its middle."""
+"""Other buckets for a number, or edges of its curve: from each new one to the old one around its middle, or nearest to it."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.hashing import field_seed, hash_integers
-from pbodl.data.numbers import bucket
+from pbodl.data.numbers import bucket, shares
 from pbodl.data.schema import Field
 
 FAR = 1e18  # where the outermost buckets of a range end
@@ -16,9 +16,10 @@ FAR = 1e18  # where the outermost buckets of a range end
 def key_map(before: Field, field: Field) -> dict[int, int]:
     """The old bucket's key for every new bucket's."""
     old, new = [], []
-    for index in _buckets(field):
-        low, high = _range(field, index)
-        old.append(bucket(_middle(low, high), before.resolution, before.edges))
+    for index in _features(field):
+        number = field.edges[index] if field.is_curve else _middle(*_range(field, index))
+        nearest = max(shares(number, before.edges), key=lambda each: each[1])[0] if before.is_curve else None
+        old.append(bucket(number, before.resolution, before.edges) if nearest is None else nearest)
         new.append(index)
     seed = field_seed(field.key_name)
     keys = [hash_integers(np.array(part, np.int64), seed).tolist() for part in (new, old)]
@@ -30,9 +31,10 @@ def moved_keys(before: Field, field: Field) -> dict[int, int]:
     return key_map(field, before)
 
 
-def _buckets(field: Field) -> Iterator[int]:
+def _features(field: Field) -> Iterator[int]:
+    """The buckets of a field, or the edges of its curve."""
     if field.edges:
-        yield from range(len(field.edges) + 1)
+        yield from range(len(field.edges) + (not field.is_curve))
         return
     most = bucket(FAR, field.resolution)
     yield from range(-most, most + 1)

@@ -76,9 +76,11 @@ def _fate(before: Field, field: Field, old: Schema, new: Schema) -> str:
         return RESET
     if before.kind in SAME_KEYS and field.kind in SAME_KEYS:
         return KEPT
-    if before.kind != field.kind or before.transform != field.transform or before.length != field.length:
+    if before.kind != field.kind or before.is_scaled != field.is_scaled or before.length != field.length:
         return RESET
-    same = before.resolution == field.resolution and before.edges == field.edges
+    if field.is_scaled and before.transform != field.transform:
+        return RESET
+    same = (before.transform, before.resolution, before.edges) == (field.transform, field.resolution, field.edges)
     return KEPT if same or field.kind != "number" else REBINNED
 
 

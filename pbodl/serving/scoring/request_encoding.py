@@ -20,6 +20,7 @@ from pbodl._jit import jit
 from pbodl.data.arrow_columns import number_features
 from pbodl.data.dict_rows import from_rows
 from pbodl.data.features.crosses import cross_keys, crosses_of
+from pbodl.data.features.curves import curve_features
 from pbodl.data.features.positions import reference_positions
 from pbodl.data.features.tokens import pieces
 from pbodl.data.features.vectors import component_keys, parse_vector
@@ -177,6 +178,8 @@ def _read_number(field: Field, column: Sequence[Any]) -> CandidateColumn:
     if np.isinf(numbers).any():
         place = int(np.argmax(np.isinf(numbers)))
         raise InputError(f"candidates[{place}]: number field {field.name!r} is infinite; it must be finite, or null for missing")
+    if field.is_curve:
+        return CandidateColumn(*curve_features(field, numbers))
     keys, values = number_features(field, numbers)
     return CandidateColumn(keys[:, None], None if values is None else values[:, None])
 

@@ -33,7 +33,7 @@ class WaitingRows:
     """Rows by their number."""
 
     def __init__(self, schema: Schema) -> None:
-        ragged = any(field.kind in ("multi", "vector") for field in schema.fields)
+        ragged = any(field.has_several for field in schema.fields)
         self._width = 0 if ragged else len(schema.fields)
         self._blocks: list[WaitingBlock] = []
         self.next = 0  # number of the next row

@@ -23,7 +23,7 @@ from pbodl.data.arrow_columns import key_columns
 from pbodl.data.features.tokens import split_texts
 from pbodl.data.features.vectors import component_keys
 from pbodl.data.hashing import SCALE_TEXT, canonical_text, field_seed, hash_array, hash_integers, hash_value
-from pbodl.data.numbers import USUAL, bucket, buckets, parse_number, parse_numbers
+from pbodl.data.numbers import USUAL, bucket, buckets, parse_number, parse_numbers, shares
 from pbodl.data.schema import Field, Schema
 from pbodl.data.table.feature_table import Table
 from pbodl.data.times import derived, is_text, parse_times
@@ -64,6 +64,9 @@ class NameStore:
                 self._enter(index, [hash_value(field.key_name, SCALE_TEXT)], [SCALED])
             if field.kind == "vector":
                 self._enter(index, component_keys(field), [f"[{place}]" for place in range(field.length)])
+            if field.is_curve:
+                knots = hash_integers(np.arange(len(field.edges)), field_seed(field.key_name))
+                self._enter(index, knots, [f"{edge:g}" for edge in field.edges])
 
     def __len__(self) -> int:
         return len(self._values)
@@ -264,7 +267,10 @@ def feature_key(field: Field, text: str) -> int:
         return hash_value(field.key_name, SCALE_TEXT)
     if field.kind == "number":
         try:
-            return hash_value(field.key_name, bucket(parse_number(text), field.resolution, field.edges))
+            number = parse_number(text)
+            if field.is_curve:  # the nearest edge
+                return hash_value(field.key_name, max(shares(number, field.edges), key=lambda each: each[1])[0])
+            return hash_value(field.key_name, bucket(number, field.resolution, field.edges))
         except (ValueError, OverflowError) as error:
             raise InputError(f"{field.name} is a number field, and {text!r} is not a number") from error
     if field.kind == "vector":

@@ -37,7 +37,7 @@ def proposals(schema: Schema, batches: Sequence[Batch], most: int) -> list[tuple
             parts.append(batch.rows(0, JUDGED - rows))
             rows += len(parts[-1])
     crossed = {frozenset(field.cross) for field in schema.fields if field.cross}
-    plain = [not field.cross and field.kind != "vector" and not field.is_scaled for field in schema.fields]
+    plain = [not field.cross and not field.has_several and not field.is_scaled for field in schema.fields]
     names = [field.name for field in schema.fields]
     found = strongest_pairs(concat(parts), len(names), len(names) ** 2) if parts else []
     pairs = [(names[f], names[g]) for f, g in found if plain[f] and plain[g]]

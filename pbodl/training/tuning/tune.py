@@ -1,4 +1,4 @@
-"""Choose priors, half-life and dim by progressive log loss.
+"""Choose priors, half-life, dim and the edges of numbers by progressive log loss.
 
 This needs no validation set. A model that predicts each row before it learns it is tested on every row with unseen data, and by the
 chain rule the sum of these log losses is -log p(clicks | settings): the evidence, by which Bayesians compare models. A setting with
@@ -23,7 +23,7 @@ from rich.table import Table
 
 from pbodl.data.batch import Batch
 from pbodl.data.log.log_reader import open_log
-from pbodl.data.schema import nearest
+from pbodl.data.schema import Schema, nearest
 from pbodl.errors import InputError
 from pbodl.training.config import Config
 from pbodl.training.display import bar, plain_table
@@ -32,7 +32,8 @@ from pbodl.training.tuning.cross_trials import CROSS, crosses_beyond, try_crosse
 from pbodl.training.tuning.effects import useful
 from pbodl.training.tuning.grid_search import GridSearch, Point
 from pbodl.training.tuning.grids import Grid, current_value, grid_of, with_values
-from pbodl.training.tuning.verdict import Verdict, judge, progressive
+from pbodl.training.tuning.number_trials import NUMBERS, Read, numbers_of, try_numbers
+from pbodl.training.tuning.verdict import Side, Verdict, judge, progressive
 
 BATCH_ROWS = 16384  # between two updates of the progress bar
 REPORT = 4  # rows of a log to choose by, for one row of the report
@@ -55,11 +56,13 @@ class Tuned(NamedTuple):
     verdict: Verdict | None  # None if the given setting is the best, or no rows are left
 
 
-def tune_log(config: Config, paths: Sequence[str], rows: int = 200_000, trials: int = 12, crosses: int = 0) -> Tuned:
+def tune_log(
+    config: Config, paths: Sequence[str], rows: int = 200_000, trials: int = 12, crosses: int = 0, numbers: int = 0
+) -> Tuned:
     """`tune` on the first `rows` of a log, and the report on a quarter as many after them, with a progress bar.
 
-    A log that is shorter is split in the same way: its last fifth is for the report. Up to `crosses` more trials add a cross of two
-    fields each to the best setting.
+    A log that is shorter is split in the same way: its last fifth is for the report. Up to `numbers` more trials give the numbers
+    fewer edges or more, and then up to `crosses` add a cross of two fields each to the best setting.
     """
     if rows < 1 or trials < 1:
         raise InputError(f"rows is {rows} and trials is {trials}; both must be at least 1")
@@ -67,13 +70,25 @@ def tune_log(config: Config, paths: Sequence[str], rows: int = 200_000, trials: 
     read = sum(len(batch) for batch in batches)
     chosen_by = min(rows, read - read // (REPORT + 1))
     seen, unseen = split_at(batches, chosen_by)
+    numbers = numbers if numbers_of(config.schema) else 0
+    total = (trials + numbers + crosses) * chosen_by + 2 * read
+
+    def read_for(schema: Schema) -> list[Batch]:
+        return seen if schema == config.schema else read_first(config._replace(schema=schema), paths, chosen_by)
+
     with bar() as progress:
-        task = progress.add_task(f"tune {config.kind}", total=(trials + crosses) * chosen_by + 2 * read, text="")
+        task = progress.add_task(f"tune {config.kind}", total=total, text="")
 
         def watch(done: int, best: Trial | None) -> None:
             progress.update(task, completed=done, text=f"{chosen_by:,} rows, {trials} trials  {so_far(best)}")
 
-        results = with_crosses(tune(config, seen, trials, watch), seen, crosses)
+        results = with_numbers(tune(config, seen, trials, watch), read_for, numbers)
+        made_for = results[0].config.schema
+        best_seen, best_unseen = seen, unseen
+        if made_for != config.schema:
+            again = read_first(config._replace(schema=made_for), paths, read)
+            best_seen, best_unseen = split_at(again, chosen_by)
+        results = with_crosses(results, best_seen, crosses)
         done, lock = len(results) * chosen_by, Lock()
 
         def count(more: int) -> None:
@@ -83,9 +98,24 @@ def tune_log(config: Config, paths: Sequence[str], rows: int = 200_000, trials: 
                 progress.update(task, completed=done, text=f"report on {read - chosen_by:,} rows  {so_far(results[0])}")
 
         given = next(trial.config for trial in results if trial.given)
-        verdict = judge(given, results[0].config, seen, unseen, count)
-        progress.update(task, completed=(trials + crosses) * chosen_by + 2 * read)
+        sides = Side(given, config.schema, seen, unseen), Side(results[0].config, made_for, best_seen, best_unseen)
+        verdict = judge(*sides, count)
+        progress.update(task, completed=total)
     return Tuned(results, verdict)
+
+
+def with_numbers(results: list[Trial], read: Read, most: int) -> list[Trial]:
+    """The trials, and those of the best one with other edges for its numbers; best first."""
+    best = results[0]
+    tried = try_numbers(best.config, best.log_loss, read, most, progressive_log_loss)
+    if not tried:
+        return results
+    before = [trial._replace(values=trial.values | {NUMBERS: "as given"}) for trial in results]
+    more = []
+    for config, parts, loss in tried:
+        value = {NUMBERS: f"curve of {parts}"}
+        more.append(Trial(config, best.values | value, loss, False, best.changed | value))
+    return sorted([*before, *more], key=lambda trial: (trial.log_loss, not trial.given))
 
 
 def with_crosses(results: list[Trial], batches: Sequence[Batch], most: int) -> list[Trial]:

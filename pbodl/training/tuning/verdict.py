@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.schema import Schema
 from pbodl.training.config import Config
 from pbodl.training.display import number
 from pbodl.training.paired import Difference, difference, plain_difference, resampled
@@ -71,15 +72,22 @@ def progressive(config: Config, batches: Sequence[Batch], count: Callable[[int],
     return learned
 
 
-def judge(
-    given: Config, best: Config, seen: Sequence[Batch], unseen: Sequence[Batch], count: Callable[[int], None] = lambda rows: None
-) -> Verdict | None:
+class Side(NamedTuple):
+    """A setting, and the rows as it wants them, up to crosses that it has beyond the schema that they were made for."""
+
+    config: Config
+    made_for: Schema
+    seen: Sequence[Batch]
+    unseen: Sequence[Batch]
+
+
+def judge(given: Side, best: Side, count: Callable[[int], None] = lambda rows: None) -> Verdict | None:
     """Compare two settings on unseen rows, after both learned those seen; None if there is nothing to compare."""
-    rows = sum(len(batch) for batch in unseen)
-    if given is best or not rows:
+    rows = sum(len(batch) for batch in given.unseen)
+    if given.config is best.config or not rows:
         return None
     with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(lambda config: _unseen(config, given, seen, unseen, count), (given, best)))
+        runs = list(pool.map(lambda side: _unseen(side, count), (given, best)))
     first, second = (Learned(*(np.concatenate(column) for column in zip(*run, strict=True))) for run in runs)
     if not len(first.clicks):
         return None
@@ -87,12 +95,10 @@ def judge(
     return Verdict(rows, _figures(figures[0, 0]), _figures(figures[0, 1]), difference(figures, 1, 0))
 
 
-def _unseen(
-    config: Config, given: Config, seen: Sequence[Batch], unseen: Sequence[Batch], count: Callable[[int], None]
-) -> list[Learned]:
-    """What a setting predicts for the unseen batches; it may have crosses that the given one, for which they were made, has not."""
-    batches = [for_schema(batch, given.schema, config.schema) for batch in (*seen, *unseen)]
-    return progressive(config, batches, count)[len(seen) :]
+def _unseen(side: Side, count: Callable[[int], None]) -> list[Learned]:
+    """What a setting predicts for the unseen batches."""
+    batches = [for_schema(batch, side.made_for, side.config.schema) for batch in (*side.seen, *side.unseen)]
+    return progressive(side.config, batches, count)[len(side.seen) :]
 
 
 def _figures(found: NDArray[np.float64]) -> dict[str, float | None]:

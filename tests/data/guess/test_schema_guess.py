@@ -60,12 +60,12 @@ def test_a_log(tmp_path, name):
             Field("hour_of_day", derive="hour_of_day"),
             Field("userId", group="user"),
             Field("campaign", group="ad"),
-            Field("price", group="ad", kind="number", edges=found.fields[3].edges),
+            Field("price", group="ad", kind="number", transform="curve", edges=found.fields[3].edges),
             Field("site"),
         ],
     )
     prices = [price for price in log()["price"] if price is not None]
-    np.testing.assert_allclose(found.fields[3].edges, np.quantile(prices, np.arange(1, 16) / 16), atol=0.02)
+    np.testing.assert_allclose(found.fields[3].edges, np.quantile(prices, np.arange(17) / 16), atol=0.02)
     assert found.schema() == ref
     assert msgspec.convert(tomllib.loads(guess_toml(found))["schema"], Schema) == ref
     assert (found.rows, found.whole, found.files) == (N, True, [str(path)])

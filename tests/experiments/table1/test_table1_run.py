@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from pbodl.data.convert import from_data
+from pbodl.data.log.log_reader import open_log
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
+from pbodl.experiments.table1 import protocol
 from pbodl.experiments.table1 import table1_run as module
 from pbodl.experiments.table1.entries import TABLE_1
-from pbodl.experiments.table1.protocol import run_model, survey
+from pbodl.experiments.table1.protocol import LogRows, first_batches, run_model, survey
 from pbodl.experiments.table1.table1_run import Table1Settings, table1
 from pbodl.training.config import check_config
 
@@ -46,7 +48,7 @@ def test_the_model_is_frozen_on_the_test_days(log):
     world, path = log
     found = survey([path], world.schema, 1)
     config = config_of(world, kind="fm-mlp", dim=4, hidden=[4])
-    outcome = run_model(config, found)
+    outcome = run_model(config, found, LogRows(found, world.schema))
     batches = [from_data(world.schema, batch, True) for batch in world.batches()]
     model = config.build()
     ref = []
@@ -57,6 +59,20 @@ def test_the_model_is_frozen_on_the_test_days(log):
     np.testing.assert_allclose(outcome.arrays["predicted"], np.concatenate(ref), rtol=1e-6)
     assert outcome.facts["test"]["rows"] == found.rows - found.train_rows
     assert outcome.facts["progressive"]["rows"] == found.rows
+
+
+@pytest.mark.parametrize("most", [10**9, 0])
+def test_the_log_is_parsed_once_if_it_fits_into_memory(log, monkeypatch, most):
+    world, path = log
+    found, opened = survey([path], world.schema, 1), []
+    monkeypatch.setattr(protocol, "open_log", lambda *given: opened.append(given) or open_log(*given))
+    rows = LogRows(found, world.schema, most)
+    times = np.concatenate([from_data(world.schema, batch, True).times for batch in world.batches()])
+    first = first_batches(rows, found, 1000)  # stops early
+    np.testing.assert_array_equal(np.concatenate([batch.times for batch in first]), times[:1000])
+    for _ in range(3):
+        np.testing.assert_array_equal(np.concatenate([batch.times for batch in rows]), times)
+    assert len(opened) == (2 if most else 4)
 
 
 def test_a_table_is_made_and_nothing_is_run_twice(log, tmp_path, monkeypatch):

@@ -34,3 +34,11 @@ def test_edges_take_over_what_is_in_their_middle():
 def test_keys_stay_those_of_the_oldest_name():
     renamed = Field("years", kind="number", resolution=8, aliases=["age"])
     assert key_map(USUAL, renamed) == key_map(USUAL, FINE)
+
+
+def test_the_edges_of_a_curve_start_from_the_bucket_that_they_lie_in_or_the_nearest_edge():
+    curve = Field("age", kind="number", transform="curve", edges=[0.0, 5.0, 40.0])
+    assert key_map(EDGES, curve) == {hash_value("age", i): key(EDGES, edge) for i, edge in enumerate(curve.edges)}
+    other = Field("age", kind="number", transform="curve", edges=[-1.0, 4.0, 30.0, 50.0])
+    assert key_map(curve, other) == {hash_value("age", i): hash_value("age", old) for i, old in enumerate([0, 1, 2, 2])}
+    assert key_map(curve, EDGES)[key(EDGES, 5.0)] == hash_value("age", 1)
