@@ -75,9 +75,16 @@ def label_of(columns: list[ColumnStats], warnings: list[str], named: bool = True
             return label
     likely = [repr(c.name) for c in columns if words_of(c) & set(LABEL_WORDS)]
     hint = f" ({', '.join(likely)} does not hold 0 and 1)" if likely else ""
-    proposal = next((f': for example `label = "{label}"`' for label in map(_comparison, columns) if label is not None), "")
-    warnings.append(f"no column can be taken for the label{hint}; set `label`{proposal}")
+    proposal = proposed_label(columns)
+    example = "" if proposal is None else f': for example `label = "{proposal}"`'
+    warnings.append(f"no column can be taken for the label{hint}; set `label`{example}")
     return None
+
+
+def proposed_label(columns: list[ColumnStats]) -> str | None:
+    """The comparison that is most likely to compute the label: clicks are rare. A person must decide."""
+    of_two = [c for c in columns if _comparison(c) is not None]
+    return _comparison(min(of_two, key=lambda c: c.counts.min() / c.counts.sum())) if of_two else None
 
 
 def _comparison(column: ColumnStats) -> str | None:

@@ -21,7 +21,7 @@ def guess_toml(guess: Guess) -> str:
     roles |= {"delimiter": guess.layout.delimiter, "columns": list(guess.layout.columns) or None}
     lines = [f"# Guessed from {_seen(guess)}.", *(f"# Mind: {warning}." for warning in guess.warnings), "", "[schema]"]
     if guess.label is None:
-        lines.append('# label = "..."')
+        lines.append("# " + tomli_w.dumps({"label": guess.proposal or "..."}).strip())
     lines.append(tomli_w.dumps({role: name for role, name in roles.items() if name is not None}))
     comments = {column.name: f"  # {column.distinct:,} values{_missing(column)}" for column in guess.columns}
     for field in guess.fields:

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from pbodl.data.features.outcome import clicks_of, label_column
 from pbodl.data.guess.column_groups import repeated, with_groups
-from pbodl.data.guess.column_roles import field_of, label_of, objection, time_format_of
+from pbodl.data.guess.column_roles import field_of, label_of, objection, proposed_label, time_format_of
 from pbodl.data.guess.column_stats import ColumnStats
+from pbodl.data.known.criteo import CRITEO
 from pbodl.data.log.log_reader import open_file
 from pbodl.data.log.log_sources import LogSource, find_sources
 from pbodl.data.log.row_blocks import Layout, LogFile, RowBlock
@@ -61,6 +62,7 @@ class Guess(NamedTuple):
     figures: LogFigures
     warnings: list[str]
     layout: Layout = Layout()
+    proposal: str | None = None  # for the label, where none can be taken for granted
 
     def schema(self) -> Schema:
         """InputError if no column can be the label, or none can be learned from."""
@@ -84,7 +86,8 @@ def guess(paths: Any, rows: int = 1_000_000, columns: Sequence[str] = (), delimi
     layout = _layout(sources[0], Layout(columns, delimiter), warnings)
     stats, seen, whole = _gathered(sources, layout, rows, warnings)
     label = label_of(stats, warnings, named=not layout.columns or bool(columns))
-    outcome = None if label is None else label_column(label)
+    proposal = proposed_label(stats) if label is None else None
+    outcome = next((label_column(given) for given in (label, proposal) if given is not None), None)
     formats = {c.name: found for c in stats if c.name != outcome and (found := time_format_of(c, warnings))}
     # Of several times, that with the most different values is the finest.
     time = max((c.name for c in stats if c.name in formats), key=lambda name: _named(stats, name).distinct, default=None)
@@ -97,7 +100,7 @@ def guess(paths: Any, rows: int = 1_000_000, columns: Sequence[str] = (), delimi
     for column in stats:
         role, note = "field", ""
         if column.name in (outcome, time):
-            role = "time" if column.name == time else "label"
+            role = "time" if column.name == time else "label" if label else "left out"
         elif note := objection(column, seen, column.name in formats) or _copy(column.name, copies):
             role = "left out"
             warnings.append(f"column {column.name!r} is left out: {note}")
@@ -111,7 +114,7 @@ def guess(paths: Any, rows: int = 1_000_000, columns: Sequence[str] = (), delimi
     if time is not None and figures.hours > 1 and "hour_of_day" not in [column.name for column in stats]:
         fields.insert(0, Field("hour_of_day", derive="hour_of_day"))
     names, (time_format, unit) = [source.name for source in sources], formats.get(time or "", (None, None))
-    return Guess(names, seen, whole, guesses, label, time, time_format, unit, fields, figures, warnings, layout)
+    return Guess(names, seen, whole, guesses, label, time, time_format, unit, fields, figures, warnings, layout, proposal)
 
 
 def _named(stats: list[ColumnStats], name: str) -> ColumnStats:
@@ -132,6 +135,7 @@ def _layout(source: LogSource, given: Layout, warnings: list[str]) -> Layout:
     warnings.append(
         f"the first line of {source.name} holds values, not names: the columns are called c1 to c{len(columns)}; "
         "change `columns` to give them better names"
+        + ("; if these are Criteo's logs, `--preset criteo` knows them" if len(columns) == len(CRITEO.columns) else "")
     )
     return given._replace(columns=columns)
 

@@ -135,7 +135,7 @@ def test_labels_that_are_doubtful(tmp_path):
     found = guess(write(tmp_path / "a.csv", columns))
     assert found.label is None
     assert warned(found, "no column can be taken for the label ('clicked' does not hold 0 and 1)")
-    assert '# label = "..."' in guess_toml(found)
+    assert '# label = "clicked == ' in guess_toml(found) and "clicked" not in [field.name for field in found.fields]
     with pytest.raises(InputError, match="can be taken for the label"):
         found.schema()
     del columns["clicked"]
@@ -190,12 +190,16 @@ def test_refusals(tmp_path):
         guess(tmp_path / "a.csv", rows=0)
 
 
-def test_a_label_of_two_other_words_is_proposed_and_the_proposal_reads(tmp_path):
+def test_a_label_of_two_other_words_is_proposed_and_the_proposal_trains(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(
-        "Nutzer;Anzeige;geklickt\n" + "".join(f"u{n % 9};a{n % 4};{'ja' if n % 6 == 0 else 'nein'}\n" for n in range(60))
+        "Geschlecht;Anzeige;geklickt\n"
+        + "".join(f"{'w' if n % 5 < 2 else 'm'};a{n % 4};{'ja' if n % 6 == 0 else 'nein'}\n" for n in range(60))
     )
-    assert warned(guess(path), 'set `label`: for example `label = "geklickt == ja"`')
-    labels = Schema(label="geklickt == ja", fields=[Field("Anzeige")])
-    with open_log([str(path)], labels) as reader:
+    found = guess(path)
+    assert found.label is None and warned(found, 'set `label`: for example `label = "geklickt == ja"`')
+    # All that is left to do is to uncomment the line.
+    schema = msgspec.convert(tomllib.loads(guess_toml(found).replace("# label =", "label ="))["schema"], Schema)
+    assert (schema.label, [field.name for field in schema.fields]) == ("geklickt == ja", ["Geschlecht", "Anzeige"])
+    with open_log([str(path)], schema) as reader:
         assert sum(chunk.batch.clicks.sum() for chunk in reader) == 10

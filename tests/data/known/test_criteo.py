@@ -38,4 +38,5 @@ def test_the_guess_of_it(path):
     assert {field.group for field in found.fields} == {"context", "ad"}
     with open_log(path, found.schema()) as reader:
         assert sum(len(chunk.batch) for chunk in reader) == 3000
-    assert any("the columns are called c1 to c40" in warning for warning in found.warnings)
+    (unnamed,) = (warning for warning in found.warnings if "the columns are called c1 to c40" in warning)
+    assert "`--preset criteo` knows them" in unnamed
