@@ -1,7 +1,7 @@
 """`python -m benchmarks.kafka_reading`: events per second from a real Kafka broker, packed and alone, read, decoded and joined.
 
-The broker is that of the tests (`make kafka`), on the loopback. Processor time counts all threads of the reader: it says what one core
-can do, also where other work slows the clock down.
+The broker is that of the tests (`make kafka`), on the loopback. Processor time counts all threads of the reader: it says what one
+core can do, also where other work slows the clock down.
 """
 
 import argparse
