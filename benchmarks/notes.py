@@ -20,7 +20,7 @@ from pbodl.parallel.threads.learning_threads import learn_with_threads
 from pbodl.training.config import check_config
 from pbodl.training.run import learn_rows, new_model
 from pbodl.training.stream_metrics import StreamMetrics
-from pbodl.training.worker_rules import burn_in_of
+from pbodl.training.visits.worker_rules import burn_in_of
 
 CHUNK = 8192
 SETTINGS: dict[str, dict[str, Any]] = {
