@@ -20,14 +20,13 @@ from pbodl.parallel.threads.learning_threads import learn_with_threads
 from pbodl.training.config import check_config
 from pbodl.training.run import learn_rows, new_model
 from pbodl.training.stream_metrics import StreamMetrics
-from pbodl.training.worker_rules import burn_in_of
+from pbodl.training.visits.worker_rules import burn_in_of
 
 CHUNK = 8192
 SETTINGS: dict[str, dict[str, Any]] = {
     "one visit per row": {},
     "passes = 2": {"training": {"passes": 2}},
     'passes = 2, power = "paper"': {"training": {"passes": 2, "power": "paper"}},
-    "passes = 5, ep = true": {"training": {"passes": 5, "ep": True}},
     "negative_rate = 0.3": {"training": {"negative_rate": 0.3}},
     "negative_rate = 0.3, sets = 2": {"training": {"negative_rate": 0.3, "sets": 2}},
     "negative_rate = 0.3, sets = 4": {"training": {"negative_rate": 0.3, "sets": 4}},
@@ -38,6 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     '8 workers, burn_in = "50k"': {"workers": 8, "training": {"burn_in": "50k"}},
     'half_life = "7d"': {"training": {"half_life": "7d"}},
     "model.paper = true": {"model": {"paper": True}},
+    "passes = 5, ep = true": {"training": {"passes": 5, "ep": True}},
 }
 
 
@@ -73,15 +73,13 @@ def outcome(setting: dict[str, Any], world: World, train: Batch, test: Batch, ki
 def measure(rows: int, seeds: Sequence[int], kind: str, only: str | None) -> None:
     chosen = {name: setting for name, setting in SETTINGS.items() if only is None or only in name or not setting}
     found: dict[str, list[Outcome]] = {name: [] for name in chosen}
-    for seed in seeds:
-        world = World(seed=seed, rows=rows)
-        log = from_data(world.schema, pa.Table.from_batches(list(world.batches())), labelled=True)
-        cut = rows * 9 // 10
-        train, test = log.rows(0, cut), log.rows(cut, rows)
-        outcome({}, world, train.rows(0, 2000), test.rows(0, 100), kind)  # compile
-        for name, setting in chosen.items():
-            found[name].append(outcome(setting, world, train, test, kind))
-            print(f"seed {seed}, {name}: {found[name][-1]}", flush=True)
+    worlds, cut = [World(seed=seed, rows=rows) for seed in seeds], rows * 9 // 10
+    logs = [from_data(world.schema, pa.Table.from_batches(list(world.batches())), labelled=True) for world in worlds]
+    outcome({}, worlds[0], logs[0].rows(0, cut // 10), logs[0].rows(cut, rows), kind)  # compile
+    for name, setting in chosen.items():
+        for world, log in zip(worlds, logs, strict=True):
+            found[name].append(outcome(setting, world, log.rows(0, cut), log.rows(cut, rows), kind))
+            print(f"seed {world.seed}, {name}: {found[name][-1]}", flush=True)
     first = np.array(found[next(iter(chosen))])
     print("\n| keys | AUC | log loss | progressive log loss | CPU |\n|---|---:|---:|---:|---:|")
     for name, outcomes in found.items():

@@ -14,7 +14,7 @@ from pbodl.data.schema import Schema
 from pbodl.interface.workflow import tables_for
 from pbodl.training.display import console
 from pbodl.training.presets import PRESETS
-from pbodl.training.worker_rules import MERGES
+from pbodl.training.visits.worker_rules import MERGES
 
 Paths = Annotated[list[str], typer.Argument(help="Files (CSV, JSON lines, Parquet, Arrow), globs, folders or s3:// addresses.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder written by `pbodl train` or `pbodl online`.")]

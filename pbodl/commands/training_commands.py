@@ -38,7 +38,7 @@ from pbodl.training.config import check_config, to_toml, with_changes
 from pbodl.training.display import console, log_notes, periods_table
 from pbodl.training.session import Interrupted
 from pbodl.training.session import train as train_model
-from pbodl.training.worker_rules import burn_in_of
+from pbodl.training.visits.worker_rules import burn_in_of
 
 
 def train(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.training.worker_rules import DEFAULT, MERGES, check_merge
+from pbodl.training.visits.worker_rules import DEFAULT, MERGES, check_merge
 
 __all__ = ["DEFAULT", "MERGES", "Shares", "all_of_it", "check_merge", "fair_shares"]
 SLOWNESS = 8.0

@@ -32,7 +32,7 @@ from pbodl.system.stop_signals import StopRequest, stop_signals
 from pbodl.training.config import Config, to_toml
 from pbodl.training.session import Interrupted
 from pbodl.training.stream_status import Show
-from pbodl.training.worker_rules import stream_burn_in
+from pbodl.training.visits.worker_rules import stream_burn_in
 
 logger = logging.getLogger(__name__)
 CLOSING = 0.95  # seconds that the source has to end a read after a signal

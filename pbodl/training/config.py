@@ -20,8 +20,8 @@ from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.spec import AS_PRINTED, DeepSpec, FieldPrior, PairSpec, Prior
 from pbodl.training.visits.reinforcement import check_sets, reinforced
-from pbodl.training.worker_rules import DEFAULT as DEFAULT_MERGE
-from pbodl.training.worker_rules import burn_in_of, check_merge
+from pbodl.training.visits.worker_rules import DEFAULT as DEFAULT_MERGE
+from pbodl.training.visits.worker_rules import burn_in_of, check_merge
 
 FROM_TRAINING = ("half_life", "negative_rate")  # keys of a model's spec that belong to [training]
 DEFAULT_KIND = "pair-fm"

@@ -13,7 +13,8 @@ and both logs hold the same.
 
 One process owns a journal at a time. A process that restores first creates the next log, which only one process can do, and then
 reads. A process that appends checks, after writing and before returning, whether a next log exists. So a process that was wrongly
-taken for dead either wrote before its successor read, or learns that it has one (`Superseded`).
+taken for dead either wrote before its successor read, or learns that it has one (`Superseded`). One that only answers questions
+checks before (`check_owned`).
 """
 
 import os
@@ -115,6 +116,11 @@ class Journal:
         if self._superseded():
             raise Superseded
         self.size += HEAD.size + len(record)
+
+    def check_owned(self) -> None:
+        """`Superseded`, if another process owns this journal: what this one holds is out of date, and must not be read."""
+        if self._superseded():
+            raise Superseded
 
     def close(self) -> None:
         if self._log is not None:

@@ -79,6 +79,7 @@ class ShardActor:
     def _alone(self, method: Callable[..., Bytes]) -> Callable[..., Bytes]:
         def call(*given: Bytes) -> Bytes:
             with self._lock:
+                self._shard.journal.check_owned()  # a caller may still be connected to a process that was replaced
                 return method(*given)
 
         return call

@@ -34,7 +34,7 @@ from pbodl.parallel.schedule import Round, Schedule, check_workers
 from pbodl.parallel.threads.copies import ROOM, Copies, MeanShares
 from pbodl.parallel.threads.frequent import frequent_rows
 from pbodl.training.visits.reinforcement import refuse_reinforced
-from pbodl.training.worker_rules import burn_in_of
+from pbodl.training.visits.worker_rules import burn_in_of
 
 BLOCK = 512  # samples between two exchanges of the copied weights, at the end of the ramp
 SMALLEST = 128  # samples in a block at the end of a batch

@@ -54,7 +54,7 @@ from pbodl.training.session import Interrupted
 from pbodl.training.stream_status import Show
 from pbodl.training.tracker import plain
 from pbodl.training.visits.reinforcement import refuse_reinforced
-from pbodl.training.worker_rules import burn_in_of, stream_burn_in
+from pbodl.training.visits.worker_rules import burn_in_of, stream_burn_in
 
 logger = logging.getLogger(__name__)
 POLL = 0.1  # seconds between two rounds of questions to the workers

@@ -61,6 +61,23 @@ def test_one_that_was_taken_for_dead_learns_that_it_has_a_successor(tmp_path):
         zombie.append(b"too late")
 
 
+def test_one_that_has_a_successor_answers_no_questions(tmp_path):
+    first = Journal(tmp_path)
+    first.begin(b"state")
+    first.check_owned()
+    first.append(b"a")
+    first.roll()
+    first.check_owned()  # its own next log is no successor
+    second = Journal(tmp_path)
+    second.restore()
+    with pytest.raises(Superseded):
+        first.check_owned()
+    second.begin(b"newer")
+    second.check_owned()
+    with pytest.raises(Superseded):  # also when the files that it knew are gone
+        first.check_owned()
+
+
 def test_a_snapshot_of_the_one_before_does_not_come_between(tmp_path, monkeypatch):
     """It was about to rename its snapshot when it was taken for dead, and goes on afterwards."""
     zombie, successor = written(tmp_path), Journal(tmp_path)

@@ -182,7 +182,9 @@ def test_a_machine_that_stands_still_and_wakes_up_cannot_write(tmp_path, monkeyp
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.resume()
         nodes.shutdown()
-    print(f"\nzombies and how many of them ended themselves: {ended}")
+    ((zombies, ended_themselves),) = ended
+    print(f"\n{zombies} zombie(s)")
+    assert zombies == ended_themselves
     assert figures["ledger"]["sound"]
     check_posterior(tmp_path / "run", events)
 

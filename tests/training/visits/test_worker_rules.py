@@ -4,7 +4,7 @@ import pytest
 
 from pbodl.errors import InputError
 from pbodl.models.clock import Duration
-from pbodl.training.worker_rules import MERGES, burn_in_of, check_merge, stream_burn_in
+from pbodl.training.visits.worker_rules import MERGES, burn_in_of, check_merge, stream_burn_in
 
 
 @pytest.mark.parametrize(
