@@ -81,7 +81,7 @@ def day(costs: Costs, network: Network, given: argparse.Namespace) -> None:
     version = changed * costs.bytes_published
     shares = math.ceil(given.day_features * BYTES_SERVED * 2 / (given.machine * 2**30))
     lines = {
-        "broker": f"{inward / 1e6:,.0f} MB/s in; {given.day * costs.bytes_event * REPLICAS / 1e12:,.1f} TB a day, {REPLICAS} copies",
+        "broker": f"{inward / 1e6:,.0f} MB/s; {given.day * costs.bytes_event * REPLICAS / 1e12:,.1f} TB a day, {REPLICAS} copies",
         "partitions": f"{workers} at least; one worker reads each, twice as many leave room to grow",
         "workers": f"{workers} cores, minibatches of {rows} rows; {outcome.cores:.0%} busy",
         "shards": f"{shards} of {given.day_features * BYTES_FEATURE / shards / 2**30:,.0f} GB; {outcome.shards:.0%} busy",

@@ -99,7 +99,9 @@ class RoutedModel:
             try:
                 self._check(alive)
                 await self._follow(alive)
-            except (InputError, ShareDown, VersionGone) as error:
+            except VersionGone:
+                return  # a shard has just gone on to a newer one; the next look finds that
+            except (InputError, ShareDown) as error:
                 self._wait(str(error))
 
     def _wait(self, why: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +18,7 @@ from pbodl.serving.web.http_messages import MSGPACK
 LARGEST = 2**30  # bytes of an answer
 HEAD = 2**14
 IDLE = 64  # connections that are kept
+Told = TypeVar("Told", ShareState, Announcement)
 
 
 class ShareDown(Exception):
@@ -118,8 +120,8 @@ class ShareClient:
             self._idle.pop()[1].close()
 
 
-def _decoded(answer: bytes, kind: type) -> "msgspec.Struct":
+def _decoded(answer: bytes, kind: type[Told]) -> Told:
     try:
-        return msgspec.msgpack.decode(answer, type=kind)  # type: ignore[no-any-return]
+        return msgspec.msgpack.decode(answer, type=kind)
     except msgspec.MsgspecError as error:
         raise ShareDown(f"its answer cannot be read ({error})") from error

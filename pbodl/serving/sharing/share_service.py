@@ -89,7 +89,7 @@ class ShareService(HttpService):
     async def _state(self, request: Request) -> Response:
         using = request.query_params.get("using", "")
         here = self._here()
-        if using.isdigit() and int(using) != here[0].version.number:
+        if _is_number(using) and int(using) != here[0].version.number:
             self._named = time.monotonic()
         versions = [(predictor.version.number, predictor.version.published_at) for predictor in here]
         state = ShareState(*self.share, versions, here[0].version.table.size)
@@ -97,8 +97,12 @@ class ShareService(HttpService):
 
     async def _model_of(self, request: Request) -> Response:
         number = request.query_params.get("version", "")
-        if not number.isdigit():
+        if not _is_number(number):
             raise RequestError(422, "invalid", "give the number of a version", "version")
         version = self._version(int(number)).version
         about = {"layout": list(version.table.layout), "counters": version.counters}
         return Response(announcement(version, about, {}), media_type=MSGPACK[0])
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 18

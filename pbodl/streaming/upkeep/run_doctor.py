@@ -15,6 +15,7 @@ from pbodl.models.deep_probit import COUNTERS
 from pbodl.models.snapshot import Snapshot, load_snapshot, snapshots
 from pbodl.publishing.curves import CurveReader
 from pbodl.publishing.model_folder import FULL, ModelFolder
+from pbodl.publishing.parts_manifest import newest_parts
 from pbodl.publishing.watch_file import read_watch
 from pbodl.streaming.upkeep.run_migration import BEFORE, REFUSED, REQUEST, writer_of
 
@@ -177,7 +178,20 @@ def _watched(run: Path) -> Iterator[Finding]:
 
 def _publications(location: str | Path, learning: bool, asked: bool) -> Iterator[Finding]:
     folder = ModelFolder(location)
-    entries = folder.entries()
+    try:
+        parts = newest_parts(folder)
+    except InputError as error:
+        yield Finding(PROBLEM, "publications", f"the newest manifest of {location} cannot be served: {error}")
+        return
+    if parts is None:
+        yield from _published_in(folder, learning, asked)
+        return
+    for number in range(len(parts.lineages)):
+        yield from _published_in(folder.part(number, len(parts.lineages)), learning, asked=True)
+
+
+def _published_in(folder: ModelFolder, learning: bool, asked: bool) -> Iterator[Finding]:
+    location, entries = folder.location, folder.entries()
     if not entries:
         if asked:
             yield Finding(PROBLEM, "publications", f"nothing is published in {location}")

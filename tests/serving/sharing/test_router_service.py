@@ -265,7 +265,8 @@ def test_shares_refuse_what_is_not_for_them(tmp_path):
                 assert answer.status_code == status, answer.text
                 assert answer.headers["X-Content-Type-Options"] == "nosniff"
             assert (await client.get("/v1/share")).status_code == 401
-            assert (await client.get("/v1/share/model", headers=rows)).status_code == 422
+            for wrong in ("", "?version=", "?version=²", "?version=" + 5000 * "9"):
+                assert (await client.get(f"/v1/share/model{wrong}", headers=rows)).status_code == 422
 
     asyncio.run(check())
 

@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 from pbodl.cli import app
 from pbodl.errors import InputError
-from pbodl.models.snapshot import snapshots
+from pbodl.models.snapshot import load, snapshots
 from pbodl.publishing.curves import Curves
+from pbodl.publishing.model_folder import ModelFolder
+from pbodl.publishing.parts_manifest import write_parts
 from pbodl.publishing.publisher import Publisher
 from pbodl.publishing.watch_file import write_watch
 from pbodl.streaming.upkeep import run_doctor
@@ -117,6 +119,23 @@ def test_publications_leftovers_disk_and_migrations(run, monkeypatch):
     assert "was refused: it cannot be narrowed" in problems(run)["migration"]
     monkeypatch.setattr(run_doctor.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 10))
     assert "of the disk are free" in problems(run)["disk"]
+
+
+def test_all_parts_of_a_folder_are_looked_at(run):
+    for path in (run / "published").glob("*.full"):
+        path.unlink()
+    folder, model = ModelFolder(run / "published"), load(run)
+    publishers = [Publisher(model, folder.part(number, 2), alone=False) for number in range(2)]
+    for publisher in publishers:
+        publisher.publish()
+    write_parts(folder, 1, [publisher.lineage for publisher in publishers], time.time(), {})
+    assert "publications" not in problems(run)
+    broken = run / "published" / "part-1-of-2" / "000000000001.full"
+    broken.write_bytes(broken.read_bytes()[:-1] + b"x")
+    assert "part-1-of-2 cannot be served" in problems(run)["publications"]
+    manifest = run / "published" / "000000000001.parts"
+    manifest.write_bytes(manifest.read_bytes().replace(b"1", b"2", 1))
+    assert "the newest manifest" in problems(run)["publications"]
 
 
 def test_no_run_is_bad_input(tmp_path):
