@@ -39,6 +39,7 @@ FIRST = 8192  # rows; a power of two, as minibatches usually are
 PSEUDO = 5.0
 OLDEST = 30.0  # half-lives/ln 2: beyond it nothing is left of the start
 REACH = (1 / 50, 10.0)
+FAR = 2.0
 PROPORTIONS = (1 / 10, 4.0)
 F32 = np.float32
 Floats = NDArray[np.float64]
@@ -184,6 +185,22 @@ def settle_level(model: "DeepProbit") -> None:
     n_in, bias = int(model.shape.sizes[-2]), model.dense.mean[-1, 0]
     scale = 1.0 if model.op == PAIRS else (n_in + 1.0) ** 0.5
     bias[n_in] += scale * (_NORMAL.inv_cdf(rate) * (1.0 + model.doubt * variance) ** 0.5 - mean)
+
+
+def settle_home(model: "DeepProbit") -> None:
+    """After a state was loaded: where forgetting leads the means of layers, if they cannot have started from the model's draws.
+
+    A migration to wider layers carries weights to places with other draws. Half of all weights further from their draw than FAR
+    prior deviations tell that; then they go back to where they are now.
+    """
+    dense = model.dense
+    parts = [np.s_[layer, :n_out, :n_in] for layer, (n_in, n_out) in enumerate(model.layers()) if n_in]
+    if model.op == PAIRS or not parts:
+        return
+    apart = [np.abs(dense.mean[at] - dense.start[at]) / np.sqrt(dense.prior_variance[at]) for at in parts]
+    if np.median(np.concatenate([each.reshape(-1) for each in apart])) > FAR:
+        for at in parts:
+            dense.start[at] = dense.mean[at]
 
 
 def cold_moments(model: "DeepProbit") -> tuple[float, float]:
