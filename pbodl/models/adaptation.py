@@ -40,6 +40,7 @@ PSEUDO = 5.0
 OLDEST = 30.0  # half-lives/ln 2: beyond it nothing is left of the start
 REACH = (1 / 50, 10.0)
 FAR = 2.0
+SOME = 0.05  # of the rows seen at most twice
 PROPORTIONS = (1 / 10, 4.0)
 F32 = np.float32
 Floats = NDArray[np.float64]
@@ -103,13 +104,15 @@ def _forgotten(model: "DeepProbit") -> tuple[float, float, float]:
     """What `field_evidence` must know of forgetting: the least γ that counts, and for how long the variances of embeddings and of
     linear weights have decayed without their means.
 
-    The oldest row tells how old the model is: a log has features that came once and never again.
+    The oldest row tells how old the model is, if some features come once and never again, as in most logs. Where all features come
+    often, nothing tells the age, and well-determined weights are enough of an answer.
     """
-    half_life, by_variance = float(model.forgetting.half_life), not model.spec.decay_mean
-    if model.op == PAIRS or not half_life:
+    half_life, by_variance, table = float(model.forgetting.half_life), not model.spec.decay_mean, model.table
+    known = table.size > 0 and float(np.mean(table.count <= 2)) >= SOME
+    if model.op == PAIRS or not half_life or not known:
         return DETERMINED if half_life and by_variance else -np.inf, 0.0, 0.0
-    oldest = float(model.table.last_seen.min()) if model.table.size else model.clock
-    age = min(np.log(2.0) * max(model.clock - oldest, 0.0) / half_life, OLDEST)
+    span = model.clock - (0.0 if model.counts_rows else float(table.last_seen.min()))
+    age = min(np.log(2.0) * max(span, 0.0) / half_life, OLDEST)
     drawn = model.row_prior.initial_scale > 0.0  # such means never decay
     return -np.inf, age if by_variance or drawn else 0.0, age if by_variance else 0.0
 

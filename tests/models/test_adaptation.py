@@ -120,7 +120,7 @@ def test_loaded_layers_go_back_to_their_draws_and_carried_ones_stay():
 
 
 def test_a_prior_does_not_grow_because_variances_are_forgotten():
-    # The same evidence, of which more and more of the precision was forgotten and none of the means.
+    # A small world, where every feature comes often: the same evidence, of which more and more precision is forgotten.
     found = {}
     for half_life in (None, "2k rows", "100 rows"):
         model = make(pbodl.FMMLP, PLAIN, hidden=(), half_life=half_life)
