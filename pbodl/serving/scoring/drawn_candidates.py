@@ -23,7 +23,7 @@ from pbodl.serving.scoring.candidate_kernels import work_out_feature
 
 SOON = 2  # candidates to prefetch
 LINE = 16  # floats in a cache line
-KEPT = 512  # drawn features of each slot that are kept; a power of two
+KEPT = 64  # drawn features of each slot that are kept, a power of two: few enough to stay in the nearest caches
 LAST = np.uint32(KEPT - 1)
 
 
