@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import pbodl
-from pbodl.serving.scoring.drawn_candidates import KEPT
 from pbodl.serving.scoring.exploration import Exploration, explore, seed_of_draw
 from pbodl.serving.scoring.predictor import Predictor
 from tests.serving.scoring.test_predictor import CONTEXT, ODD, OPTIONS, SCHEMA, USER, candidates, expanded, rows, trained
@@ -51,13 +50,6 @@ def assert_drawn(model, user, context, asked, full):
 def test_categories(kind):
     model = plain_model(kind)
     assert_drawn(model, {"user": 3}, {"site": 1}, ADS, [{"user": 3, "site": 1, **ad} for ad in ADS])
-
-
-def test_more_ads_than_a_request_keeps_drawn():
-    model, ads = pbodl.FMMLP(PLAIN, dim=4, hidden=(4,)), 3 * KEPT
-    model.learn([{"user": 1, "site": 1, "ad": ad, "brand": ad % 700, "click": ad % 2} for ad in range(ads)])
-    asked = [{"ad": ad, "brand": ad % 700} for ad in [*range(0, ads, 2), *range(ads), 0, KEPT, 0]]
-    assert_drawn(model, {"user": 1}, {"site": 1}, asked, [{"user": 1, "site": 1, **ad} for ad in asked])
 
 
 @pytest.mark.parametrize("option", OPTIONS)
