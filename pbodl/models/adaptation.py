@@ -39,6 +39,8 @@ FIRST = 8192  # rows; a power of two, as minibatches usually are
 PSEUDO = 5.0
 OLDEST = 30.0  # half-lives/ln 2: beyond it nothing is left of the start
 REACH = (1 / 50, 10.0)
+FAR = 2.0
+SOME = 0.05  # of the rows seen at most twice
 PROPORTIONS = (1 / 10, 4.0)
 F32 = np.float32
 Floats = NDArray[np.float64]
@@ -102,13 +104,15 @@ def _forgotten(model: "DeepProbit") -> tuple[float, float, float]:
     """What `field_evidence` must know of forgetting: the least γ that counts, and for how long the variances of embeddings and of
     linear weights have decayed without their means.
 
-    The oldest row tells how old the model is: a log has features that came once and never again.
+    The oldest row tells how old the model is, if some features come once and never again, as in most logs. Where all features come
+    often, nothing tells the age, and well-determined weights are enough of an answer.
     """
-    half_life, by_variance = float(model.forgetting.half_life), not model.spec.decay_mean
-    if model.op == PAIRS or not half_life:
+    half_life, by_variance, table = float(model.forgetting.half_life), not model.spec.decay_mean, model.table
+    known = table.size > 0 and float(np.mean(table.count <= 2)) >= SOME
+    if model.op == PAIRS or not half_life or not known:
         return DETERMINED if half_life and by_variance else -np.inf, 0.0, 0.0
-    oldest = float(model.table.last_seen.min()) if model.table.size else model.clock
-    age = min(np.log(2.0) * max(model.clock - oldest, 0.0) / half_life, OLDEST)
+    span = model.clock - (0.0 if model.counts_rows else float(table.last_seen.min()))
+    age = min(np.log(2.0) * max(span, 0.0) / half_life, OLDEST)
     drawn = model.row_prior.initial_scale > 0.0  # such means never decay
     return -np.inf, age if by_variance or drawn else 0.0, age if by_variance else 0.0
 
@@ -184,6 +188,22 @@ def settle_level(model: "DeepProbit") -> None:
     n_in, bias = int(model.shape.sizes[-2]), model.dense.mean[-1, 0]
     scale = 1.0 if model.op == PAIRS else (n_in + 1.0) ** 0.5
     bias[n_in] += scale * (_NORMAL.inv_cdf(rate) * (1.0 + model.doubt * variance) ** 0.5 - mean)
+
+
+def settle_home(model: "DeepProbit") -> None:
+    """After a state was loaded: where forgetting leads the means of layers, if they cannot have started from the model's draws.
+
+    A migration to wider layers carries weights to places with other draws. Half of all weights further from their draw than FAR
+    prior deviations tell that; then they go back to where they are now.
+    """
+    dense = model.dense
+    parts = [np.s_[layer, :n_out, :n_in] for layer, (n_in, n_out) in enumerate(model.layers()) if n_in]
+    if model.op == PAIRS or not parts:
+        return
+    apart = [np.abs(dense.mean[at] - dense.start[at]) / np.sqrt(dense.prior_variance[at]) for at in parts]
+    if np.median(np.concatenate([each.reshape(-1) for each in apart])) > FAR:
+        for at in parts:
+            dense.start[at] = dense.mean[at]
 
 
 def cold_moments(model: "DeepProbit") -> tuple[float, float]:

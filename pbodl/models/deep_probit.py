@@ -36,7 +36,7 @@ from pbodl.kernels.draws import sample_batch
 from pbodl.kernels.layers import interaction
 from pbodl.kernels.layers.embedding import initialise_rows, standard_draws
 from pbodl.kernels.network import click_probability, predict_batch
-from pbodl.models.adaptation import adapt, in_force, next_moment, row_prior, settle_level, specified
+from pbodl.models.adaptation import adapt, in_force, next_moment, row_prior, settle_home, settle_level, specified
 from pbodl.models.clock import clock_of, clock_of_samples
 from pbodl.models.contract import Model, Prediction, State, check_state
 from pbodl.models.eviction import make_room, sweep
@@ -331,6 +331,7 @@ class DeepProbit(Model):
         self.rows_learned = int(state["counters"][0])
         self.rejected[:] = state["counters"][1:]
         self.scale.load(state)
+        settle_home(self)
 
     def layers(self) -> list[tuple[int, int]]:
         """Inputs and outputs of every dense layer."""

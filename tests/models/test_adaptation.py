@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import pbodl
+from pbodl.kernels.network import forget_dense
 from pbodl.models import adaptation
 from pbodl.models.adaptation import PSEUDO, REACH, in_force, move_centres, next_moment
 from pbodl.parallel.simulated import Cluster
@@ -88,6 +89,46 @@ def test_hidden_units_are_centred_where_they_usually_are():
     np.testing.assert_array_equal(model.dense.centre, centre)
     mean = model.dense.total[1, :6] / model.dense.total[1, 6]
     assert model.dense.total[1, 6] == 31 and np.abs(mean - centre[1, :6]).max() < 0.5 * centre[1, :6].max()
+
+
+def weights_of_layers(model, array):
+    return np.concatenate([array[layer, :n_out, :n_in].ravel() for layer, (n_in, n_out) in enumerate(model.layers())])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_that_forget_go_back_to_where_they_started(kind):
+    model = make(kind, PLAIN, hidden=(4, 3), half_life="300 rows")
+    before = weights_of_layers(model, model.dense.mean)
+    model.learn(LOG)
+    learned = weights_of_layers(model, model.dense.mean)
+    forget_dense(model.dense, model.shape, model.clock + 30 * 300, model.forgetting)
+    assert np.abs(learned - before).max() > 1e-4
+    np.testing.assert_allclose(weights_of_layers(model, model.dense.mean), before, atol=1e-6)
+
+
+def test_loaded_layers_go_back_to_their_draws_and_carried_ones_stay():
+    model, same_draws, other_draws = (make(pbodl.FMMLP, PLAIN, hidden=(8, 4), seed=seed) for seed in (0, 0, 1))
+    draws = weights_of_layers(model, model.dense.start)
+    np.testing.assert_array_equal(draws, weights_of_layers(model, model.dense.mean))
+    model.learn(LOG)
+    for loaded in (same_draws, other_draws):
+        loaded.load_state(model.state())
+    np.testing.assert_array_equal(weights_of_layers(same_draws, same_draws.dense.start), draws)
+    np.testing.assert_array_equal(
+        weights_of_layers(other_draws, other_draws.dense.start), weights_of_layers(model, model.dense.mean)
+    )
+
+
+def test_a_prior_does_not_grow_because_variances_are_forgotten():
+    # A small world, where every feature comes often: the same evidence, of which more and more precision is forgotten.
+    found = {}
+    for half_life in (None, "2k rows", "100 rows"):
+        model = make(pbodl.FMMLP, PLAIN, hidden=(), half_life=half_life)
+        for _ in range(20):
+            model.learn(LOG)
+        found[half_life] = in_force(model)[1]
+    for half_life in ("2k rows", "100 rows"):
+        assert (found[half_life] < 3.0 * found[None]).all()
 
 
 def test_saved_and_loaded_is_never_stopped(tmp_path):

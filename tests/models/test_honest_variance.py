@@ -78,11 +78,12 @@ def test_intervals_of_networks_hold_what_they_promise(name):
 
 
 @pytest.mark.parametrize("half_life", [None, "30d", "7d", "1d"])
-@pytest.mark.parametrize("kind", [pbodl.PairFM, pbodl.FMMLP])
+@pytest.mark.parametrize("kind", [pbodl.PairFM, pbodl.FMMLP, pbodl.FFMMLP, pbodl.SparseMLP, pbodl.DeepProbit])
 def test_forgetting_for_thirty_days_leaves_the_deviation_as_large_as_the_error(kind, half_life):
     schema, batch, truth = world(403, 300_000, 30)
     found = honesty(kind(schema, half_life=half_life), batch, truth)
-    assert found["deviation"] == pytest.approx(found["error"], rel=0.25 if kind is pbodl.PairFM else 0.4)
+    # A day of 10,000 rows teaches a network little: with a half-life of one day it is somewhat too sure (docs/lab/uncertainty.md).
+    assert found["deviation"] == pytest.approx(found["error"], rel=0.25 if kind is pbodl.PairFM or half_life != "1d" else 0.4)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,6 @@
 
 Noise and meaning are those of `kernels.draws`: the draw with a seed is line 0 of `model.sample` with it. Draws of `PairFM` are
 linearised, and are made in `pair_candidates`.
-
-Most candidates of a request share features with others, such as their advertiser, their campaign or their size. A drawn feature is
-kept for the rest of the request, in one of KEPT lines of its slot: its noise is hashed once.
 """
 
 from typing import NamedTuple
@@ -23,8 +20,6 @@ from pbodl.serving.scoring.candidate_kernels import work_out_feature
 
 SOON = 2  # candidates to prefetch
 LINE = 16  # floats in a cache line
-KEPT = 512  # drawn features of each slot that are kept; a power of two
-LAST = np.uint32(KEPT - 1)
 
 
 class DrawScratch(NamedTuple):
@@ -42,21 +37,6 @@ def make_draw_scratch(slots, packed, operation, seed):
     return DrawScratch(np.empty((slots, packed.weights.shape[1]), np.float32), stirred, noise)
 
 
-class DrawnRows(NamedTuple):
-    """Features that were drawn in this request, by slot and the last bits of their row."""
-
-    rows: np.ndarray  # int32 (slots, KEPT): the row that a line holds; -1: none
-    points: np.ndarray  # float32 (slots, KEPT + 1, G K + 1): drawn vectors and linear weight; the last line is for unseen features
-
-
-@jit
-def make_drawn_rows(slots, operation):
-    """Room for drawn features, none of them drawn yet."""
-    rows = np.empty((slots, KEPT), np.int32)
-    rows[:] = np.int32(-1)
-    return DrawnRows(rows, np.empty((slots, KEPT + 1, operation.vectors * operation.dim + 1), np.float32))
-
-
 @inlined
 def prefetch_soon(flat, width, samples, s):
     """Prefetch the packed rows of a sample that comes soon; flat is all rows, of this width, in one line."""
@@ -68,52 +48,36 @@ def prefetch_soon(flat, width, samples, s):
 
 
 @inlined
-def draw_feature(x, r, vectors, dim, noise, point):
-    """The drawn vectors and linear weight of row r of packed rows x. MODIFIES: point."""
-    width = 2 * vectors * dim
+def add_drawn(x, r, value, c, op, dim, noise, total, squares):
+    """Add the drawn vectors of row r of packed rows x to class c; returns its linear term. MODIFIES: total, squares."""
+    vectors, width = total.shape[1], 2 * total.shape[1] * dim
     for g in range(vectors):
+        squared = op == FM or (op == FFM and g == c)
         for k in range(dim):
-            point[g * dim + k] = x[r, 2 * g * dim + k] + np.sqrt(x[r, 2 * g * dim + dim + k]) * noise[g * dim + k]
-    point[vectors * dim] = x[r, width] + np.sqrt(x[r, width + 1]) * noise[vectors * dim] if x.shape[1] > width else ZERO
+            point = value * (x[r, 2 * g * dim + k] + np.sqrt(x[r, 2 * g * dim + dim + k]) * noise[g * dim + k])
+            total[c, g, k] += point
+            if squared:
+                squares[c, k] += point * point
+    return value * (x[r, width] + np.sqrt(x[r, width + 1]) * noise[vectors * dim]) if x.shape[1] > width else ZERO
 
 
 @inlined
-def add_drawn(point, value, c, op, dim, total, squares):
-    """Add a drawn feature to class c; returns its linear term. MODIFIES: total, squares."""
-    vectors = total.shape[1]
-    for g in range(vectors):
-        for k in range(dim):
-            total[c, g, k] += value * point[g * dim + k]
-    if op in (FM, FFM):
-        own = c * dim if op == FFM else 0
-        for k in range(dim):
-            squares[c, k] += (value * point[own + k]) * (value * point[own + k])
-    return value * point[vectors * dim]
-
-
-@inlined
-def add_sample(packed, samples, s, operation, dim, now, prior, forgetting, d, drawn, total, squares):
-    """Add all drawn features of a sample; returns their linear terms. MODIFIES: total, squares, drawn; d: scratch."""
-    linear, vectors = ZERO, total.shape[1]
+def add_sample(packed, samples, s, operation, dim, now, prior, forgetting, d, total, squares):
+    """Add all drawn features of a sample; returns their linear terms. MODIFIES: total, squares; d: scratch."""
+    linear = ZERO
     for j in range(samples.rows.shape[1]):
         r, c, value = samples.rows[s, j], samples.classes[j], samples.values[s, j]
-        line = np.uint32(r) & LAST if r >= 0 else np.uint32(KEPT)
-        point = drawn.points[j, line]
-        if r < 0 or drawn.rows[j, line] != r:
-            fill_noise(samples.keys[s, j], d.stirred, d.noise)
-            if r >= 0 and forgetting.half_life == 0.0:
-                draw_feature(packed.weights, np.uint32(r), vectors, dim, d.noise, point)
-            else:
-                work_out_feature(packed, samples, s, j, operation, now, prior, forgetting, d.row)
-                draw_feature(d.row, j, vectors, dim, d.noise, point)
-            if r >= 0:
-                drawn.rows[j, line] = r
-        linear += add_drawn(point, value, c, operation.op, dim, total, squares)
+        fill_noise(samples.keys[s, j], d.stirred, d.noise)
+        if r >= 0 and forgetting.half_life == 0.0:
+            linear += add_drawn(packed.weights, np.uint32(r), value, c, operation.op, dim, d.noise, total, squares)
+        else:
+            work_out_feature(packed, samples, s, j, operation, now, prior, forgetting, d.row)
+            linear += add_drawn(d.row, j, value, c, operation.op, dim, d.noise, total, squares)
     return linear
 
 
 @inlined
-def draw_block(packed, own, begin, n, operation, dim, now, prior, forgetting, totals, squares, d, drawn, z_0, z):
+def draw_block(packed, own, begin, n, operation, dim, now, prior, forgetting, totals, squares, d, z_0, z):
     """The linear terms and z_0 of n candidates; totals[0] and squares[0] are of the shared features. MODIFIES: all but these."""
     total, square, flat = totals[1], squares[1], packed.weights.reshape(-1)
     for s in range(n):
@@ -124,17 +88,17 @@ def draw_block(packed, own, begin, n, operation, dim, now, prior, forgetting, to
                     total[c, g, k] = totals[0, c, g, k]
             for k in range(dim):
                 square[c, k] = squares[0, c, k]
-        z[begin + s] += add_sample(packed, own, begin + s, operation, dim, now, prior, forgetting, d, drawn, total, square)
+        z[begin + s] += add_sample(packed, own, begin + s, operation, dim, now, prior, forgetting, d, total, square)
         points_forward(operation.op, total, square, s, z_0)
 
 
 @kernel
-def draw_usual_block(packed, own, begin, n, operation, now, prior, forgetting, totals, squares, d, drawn, z_0, z):
+def draw_usual_block(packed, own, begin, n, operation, now, prior, forgetting, totals, squares, d, z_0, z):
     """`draw_block`, with a branch for the usual dimension, so that the compiler sees the constant."""
     if operation.dim == USUAL:
-        draw_block(packed, own, begin, n, operation, USUAL, now, prior, forgetting, totals, squares, d, drawn, z_0, z)
+        draw_block(packed, own, begin, n, operation, USUAL, now, prior, forgetting, totals, squares, d, z_0, z)
     else:
-        draw_block(packed, own, begin, n, operation, operation.dim, now, prior, forgetting, totals, squares, d, drawn, z_0, z)
+        draw_block(packed, own, begin, n, operation, operation.dim, now, prior, forgetting, totals, squares, d, z_0, z)
 
 
 @jit
@@ -155,11 +119,10 @@ def draw_candidates(packed, shared, own, operation, now, network, dense, seed, z
     totals = np.zeros((2, operation.classes, operation.vectors, dim), np.float32)
     squares = np.zeros((2, operation.classes, dim), np.float32)
     d = make_draw_scratch(shared.rows.shape[1], packed, operation, seed)
-    drawn = make_drawn_rows(shared.rows.shape[1], operation)
-    z[:] = add_sample(packed, shared, 0, operation, dim, now, prior, forgetting, d, drawn, totals[0], squares[0])
+    z[:] = add_sample(packed, shared, 0, operation, dim, now, prior, forgetting, d, totals[0], squares[0])
     layers, block = pack_layers(draw_dense(dense, shape.sizes, seed), shape.sizes), make_block(shape.sizes, shape.width)
-    d, drawn = make_draw_scratch(own.rows.shape[1], packed, operation, seed), make_drawn_rows(own.rows.shape[1], operation)
+    d = make_draw_scratch(own.rows.shape[1], packed, operation, seed)
     for begin in range(0, len(z), BLOCK):
         n = min(BLOCK, len(z) - begin)
-        draw_usual_block(packed, own, begin, n, operation, now, prior, forgetting, totals, squares, d, drawn, block.z[0], z)
+        draw_usual_block(packed, own, begin, n, operation, now, prior, forgetting, totals, squares, d, block.z[0], z)
         add_layers(layers, shape, block, z[begin : begin + n])
