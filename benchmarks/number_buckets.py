@@ -1,9 +1,10 @@
 """What the buckets of numbers are worth: progressive log loss of the default model on logs with numbers whose optimum is known.
 
-    python -m benchmarks.number_buckets --worlds 0,1,2 --seed 7 --variants r4,r4+r1,q16,q16+q4
+    python -m benchmarks.number_buckets --worlds 0,1,2 --seed 11 --variants r4,q16,q16+q4,c8,c16,c32
 
 A variant names the fields that read each number: r4 has four log-spaced buckets to an octave, q16 has edges at the 16-quantiles of
-the first 5,000 rows, `log` is the standardised logarithm; with + between them, several fields read one column.
+the first 5,000 rows, c16 is a curve between these edges, `log` is the standardised logarithm; with + between
+them, several fields read one column.
 """
 
 import argparse
@@ -74,10 +75,10 @@ def schema_of(columns: dict[str, NDArray], variant: str) -> pbodl.Schema:
             about: dict = {"kind": "number", "column": name}
             if part.startswith("r"):
                 about["resolution"] = int(part[1:])
-            elif part.startswith("q"):
+            elif part[0] in "qc":
                 first = columns[name][:FIRST]
-                cuts = np.quantile(first[~np.isnan(first)], np.arange(1, int(part[1:])) / int(part[1:]))
-                about["edges"] = np.unique(cuts).tolist()
+                cuts = np.unique(np.quantile(first[~np.isnan(first)], np.arange(int(part[1:]) + 1) / int(part[1:])))
+                about |= {"edges": cuts.tolist(), "transform": "curve"} if part[0] == "c" else {"edges": cuts[1:-1].tolist()}
             else:
                 about["transform"] = part
             fields.append(pbodl.Field(f"{name} {place}", **about))
@@ -88,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--worlds", default="0,1,2,3")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--variants", default="r4,r4+r1,q8,q16,q32,q16+q4")
+    parser.add_argument("--variants", default="r4,q8,q16,q32,q16+q4,c8,c16,c32")
     given = parser.parse_args()
     for world in map(int, given.worlds.split(",")):
         columns, optimum = log_of(world, given.seed)

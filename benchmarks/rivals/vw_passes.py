@@ -21,19 +21,21 @@ def run(split: Split, options: str, bits: int = vw_linear.BITS) -> Outcome:
         driver = learning()
     driver.finish()
     before, tested = _read(scores), [np.zeros(0, dtype=np.float32)] * 2
-    if rows < len(split.places):
-        for place, how in enumerate(("-t", "")):
-            score = f"{_cached(split, rows, len(split.places))} {QUIET} {how} -i {model} -p {scores}"
-            vw_linear._pass_over_cache(score.split())().finish()
-            tested[place] = _read(scores)
+    if (n := len(split.places)) > rows:
+        # A saved model does not go on as if it had never been saved (with --ftrl): to learn on, learn all rows once more.
+        whole = f"{_cached(split, 0, n)} -b {bits} {QUIET} {options}"
+        for place, how in enumerate((f"{_cached(split, rows, n)} {QUIET} -t -i {model}", whole)):
+            vw_linear._pass_over_cache(f"{how} -p {scores}".split())().finish()
+            tested[place] = _read(scores)[-(n - rows) :]
     return Outcome(rows, watch.seconds, watch.cpu_seconds, before, *tested)
 
 
 def prepare(split: Split) -> None:
     """Make the caches outside the measurement."""
     _cached(split, 0, split.learned)
-    if split.learned < len(split.places):
-        _cached(split, split.learned, len(split.places))
+    if split.learned < (n := len(split.places)):
+        _cached(split, split.learned, n)
+        _cached(split, 0, n)
 
 
 def _read(scores: Path) -> NDArray[np.float32]:

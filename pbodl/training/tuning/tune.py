@@ -36,6 +36,7 @@ from pbodl.training.tuning.number_trials import NUMBERS, Read, numbers_of, try_n
 from pbodl.training.tuning.verdict import Side, Verdict, judge, progressive
 
 BATCH_ROWS = 16384  # between two updates of the progress bar
+LossOf = Callable[[Config, Sequence[Batch]], float]
 REPORT = 4  # rows of a log to choose by, for one row of the report
 
 
@@ -82,21 +83,28 @@ def tune_log(
         def watch(done: int, best: Trial | None) -> None:
             progress.update(task, completed=done, text=f"{chosen_by:,} rows, {trials} trials  {so_far(best)}")
 
-        results = with_numbers(tune(config, seen, trials, watch), read_for, numbers)
-        made_for = results[0].config.schema
-        best_seen, best_unseen = seen, unseen
-        if made_for != config.schema:
-            again = read_first(config._replace(schema=made_for), paths, read)
-            best_seen, best_unseen = split_at(again, chosen_by)
-        results = with_crosses(results, best_seen, crosses)
+        results = tune(config, seen, trials, watch)
         done, lock = len(results) * chosen_by, Lock()
 
         def count(more: int) -> None:
             nonlocal done
             with lock:
                 done += more
-                progress.update(task, completed=done, text=f"report on {read - chosen_by:,} rows  {so_far(results[0])}")
+                progress.update(task, completed=done, text=f"{step}  {so_far(results[0])}")
 
+        def loss_of(changed: Config, rows: Sequence[Batch]) -> float:
+            return progressive_log_loss(changed, rows, count)
+
+        step = "edges of numbers"
+        results = with_numbers(results, read_for, numbers, loss_of)
+        made_for = results[0].config.schema
+        best_seen, best_unseen = seen, unseen
+        if made_for != config.schema:
+            again = read_first(config._replace(schema=made_for), paths, read)
+            best_seen, best_unseen = split_at(again, chosen_by)
+        step = "crosses of fields"
+        results = with_crosses(results, best_seen, crosses, loss_of)
+        step = f"report on {read - chosen_by:,} rows"
         given = next(trial.config for trial in results if trial.given)
         sides = Side(given, config.schema, seen, unseen), Side(results[0].config, made_for, best_seen, best_unseen)
         verdict = judge(*sides, count)
@@ -104,10 +112,10 @@ def tune_log(
     return Tuned(results, verdict)
 
 
-def with_numbers(results: list[Trial], read: Read, most: int) -> list[Trial]:
+def with_numbers(results: list[Trial], read: Read, most: int, loss_of: LossOf) -> list[Trial]:
     """The trials, and those of the best one with other edges for its numbers; best first."""
     best = results[0]
-    tried = try_numbers(best.config, best.log_loss, read, most, progressive_log_loss)
+    tried = try_numbers(best.config, best.log_loss, read, most, loss_of)
     if not tried:
         return results
     before = [trial._replace(values=trial.values | {NUMBERS: "as given"}) for trial in results]
@@ -118,10 +126,10 @@ def with_numbers(results: list[Trial], read: Read, most: int) -> list[Trial]:
     return sorted([*before, *more], key=lambda trial: (trial.log_loss, not trial.given))
 
 
-def with_crosses(results: list[Trial], batches: Sequence[Batch], most: int) -> list[Trial]:
+def with_crosses(results: list[Trial], batches: Sequence[Batch], most: int, loss_of: LossOf) -> list[Trial]:
     """The trials, and those of the best one with crosses of fields; best first."""
     best, given = results[0], results[0].config.schema
-    tried = try_crosses(best.config, best.log_loss, batches, most, progressive_log_loss) if most else []
+    tried = try_crosses(best.config, best.log_loss, batches, most, loss_of) if most else []
     if not tried:
         return results
     more = [

@@ -9,6 +9,8 @@ from pbodl.streaming.join.waiting_rows import BLOCK, WaitingRows
 
 PLAIN = Schema(label="click", time="time", fields=[Field("ad"), Field("site")])
 RAGGED = Schema(label="click", time="time", fields=[Field("ad"), Field("tags", kind="multi"), Field("price", kind="number")])
+PRICE = Field("price", kind="number", transform="curve", edges=[0.0, 1.0, 5.0, 40.0])
+CURVE = Schema(label="click", time="time", fields=[Field("ad"), PRICE])
 
 
 def rows_of(schema, n, first=0):
@@ -33,7 +35,7 @@ def assert_same(comp, ref):
         np.testing.assert_array_equal(a, b, err_msg=name)
 
 
-@pytest.fixture(params=[PLAIN, RAGGED], ids=["one feature a field", "lists"])
+@pytest.fixture(params=[PLAIN, RAGGED, CURVE], ids=["one feature a field", "lists", "a curve"])
 def schema(request):
     return request.param
 

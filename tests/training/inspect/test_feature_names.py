@@ -34,6 +34,19 @@ def test_every_feature_of_a_log_gets_its_name():
         assert name.startswith(f"{RICH.fields[field].name}=")
 
 
+def test_the_edges_of_a_curve_are_its_names_and_a_number_means_the_nearest():
+    price = Field("price", kind="number", transform="curve", edges=[0.0, 1.5, 20.0])
+    schema = Schema(label="click", fields=[Field("ad"), price])
+    store = NameStore(schema)
+    batch = from_data(schema, [{"ad": "a", "price": number, "click": 0} for number in (1.0, None, 7.0, 99.0)], True)
+    names = {store.name(int(key)) for key, field in zip(batch.keys, batch.fields, strict=True) if field == 1}
+    assert names == {"price=0", "price=1.5", "price=20", "price=(missing)"}
+    assert feature_key(price, "1.4") == feature_key(price, "8") == hash_value("price", 1)
+    assert feature_key(price, "1000") == hash_value("price", 2)
+    with pytest.raises(InputError, match="'cheap' is not a number"):
+        feature_key(price, "cheap")
+
+
 def test_names_are_the_values():
     store = store_of(TABLE)
     row = TABLE.to_pylist()[3]
