@@ -1,5 +1,6 @@
 """Compiled helpers do as the plain ones, and every layer has a cache that an edit below it makes stale."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -32,6 +33,34 @@ def sum_of_first_column(array):
 
 
 @_jit.jit
+def transposed_sum(numbers, rows, columns):
+    """Σ (i + 1) (10 j + 1) of a view with these rows and columns."""
+    total, table = 0.0, _jit.viewed(numbers, (rows, columns))
+    for i in range(rows):
+        for j in range(columns):
+            total += (i + 1) * (10 * j + 1) * table[i, j]
+    return total
+
+
+@_jit.jit
+def double_in_view(numbers):
+    view = _jit.viewed(numbers, (len(numbers),))
+    for i in range(len(view)):
+        view[i] *= 2
+
+
+@_jit.jit
+def view_of_its_own(n):
+    """A view of an array that only the view keeps alive."""
+    return _jit.viewed(np.ones(2 * n), (n, 2))
+
+
+@_jit.jit
+def view_of_a_column(array):
+    return _jit.viewed(array[:, 0], (1, 2))[0, 0]
+
+
+@_jit.jit
 def take_numbers(counter, taken):
     number = _jit.fetch_add(counter, 1)
     while number < len(taken):
@@ -43,6 +72,59 @@ def take_numbers(counter, taken):
 def test_a_prefetch_changes_nothing():
     array = np.arange(12, dtype=np.float32).reshape(4, 3)
     assert total_with_prefetch(array, np.array([3, 0])) == array[[3, 0]].sum()
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (1, 12), (12, 1)])
+def test_a_view_has_the_same_numbers_in_another_shape(shape):
+    numbers = np.random.default_rng(1).normal(size=12)
+    ref = np.einsum("i,j,ij", np.arange(shape[0]) + 1, 10 * np.arange(shape[1]) + 1, numbers.reshape(shape))
+    assert transposed_sum(numbers, *shape) == pytest.approx(ref)
+    before = numbers.copy()
+    double_in_view(numbers)
+    np.testing.assert_array_equal(numbers, 2 * before)
+
+
+@pytest.mark.nojit
+def test_a_view_keeps_its_numbers_alive():
+    views = [view_of_its_own(n) for n in range(1, 200)]
+    assert [view.shape for view in views] == [(n, 2) for n in range(1, 200)] and all((view == 1).all() for view in views)
+
+
+@compiled
+def test_a_column_of_a_table_has_no_views_of_other_shapes():
+    with pytest.raises(_jit.TypingError, match="only a contiguous array"):
+        view_of_a_column(np.ones((2, 3)))
+
+
+@compiled
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_after_a_compilation_if_it_was_before(collects):
+    seen = []
+
+    @_jit.numba.njit
+    def inner(x):
+        return x + 1
+
+    class Watch(_jit.event.Listener):
+        def on_start(self, event):
+            seen.append(gc.isenabled())
+
+        on_end = on_start
+
+    before, watch = gc.isenabled(), Watch()
+    _jit.event.register("numba:compile", watch)
+    try:
+        (gc.enable if collects else gc.disable)()
+        _jit.numba.njit(lambda x: inner(x) * 2)(1)
+        after = gc.isenabled()
+        with pytest.raises(_jit.TypingError):
+            _jit.numba.njit(lambda x: inner(x) + "a")(1)
+        assert gc.isenabled() == after == collects
+    finally:
+        _jit.event.unregister("numba:compile", watch)
+        (gc.enable if before else gc.disable)()
+    assert len(seen) >= 4 and not any(seen[:3])
 
 
 @_jit.inlined

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import jit
+from pbodl._jit import jit, viewed
 
 USUAL = 16  # the default dimension: kernels have a branch for it, so that the compiler sees the constant
 
@@ -83,6 +83,12 @@ class Forgetting(NamedTuple):
     also_mean: np.bool_
 
 
+class NoForgetting(Forgetting):
+    """Half-life 0: a type of its own, as most models never forget, and need not wait for the compilation of what does."""
+
+    __slots__ = ()
+
+
 class Network(NamedTuple):
     """Everything about a model that learning a batch does not change."""
 
@@ -153,3 +159,15 @@ def most_features(indptr):
     for s in range(len(indptr) - 1):
         most = max(most, indptr[s + 1] - indptr[s])
     return most
+
+
+@jit
+def floats(n):
+    """Room for n float32. For Numba `np.empty` is another function for every kind of shape, and it compiles each."""
+    return np.empty(n, np.float32)
+
+
+@jit
+def vectors_of(n, groups, dim):
+    """Room for n features, each with a vector for every group: float32 (n, G, K)."""
+    return viewed(floats(n * groups * dim), (n, groups, dim))

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import by_type, inlined, jit, prefetch
+from pbodl._jit import by_type, inlined, jit, prefetch, viewed
 from pbodl.kernels.adf import decay, decay_home
-from pbodl.kernels.arguments import PairShape, largest, most_features
+from pbodl.kernels.arguments import NoForgetting, PairShape, floats, largest, most_features, vectors_of
 from pbodl.kernels.layers.dense import BLOCK, DenseScratch, make_dense_scratch
 from pbodl.kernels.layers.embedding import (
     are_plain,
@@ -101,13 +101,14 @@ class PairsScratch(NamedTuple):
 def make_pairs_scratch(shape, features, depth):
     """Scratch for a model of pairs."""
     groups = largest(shape.group_of_field) + 1
-    dim, f = depth // groups, np.float32
-    room, members = (features, groups, dim), np.empty((1, features), np.int32)
+    dim = depth // groups
+    members = np.empty(features, np.int32)
     for j in range(features):
-        members[0, j] = j
+        members[j] = j
     return PairsScratch(
-        np.empty(room, f), np.empty(room, f), np.empty(room, f), np.empty(room, f), members,
-        np.empty((1, 1), f), np.empty((1, 1), f), np.empty(depth, f), make_pair_scratch(len(shape.group_of_field), groups, dim),
+        vectors_of(features, groups, dim), vectors_of(features, groups, dim), vectors_of(features, groups, dim),
+        vectors_of(features, groups, dim), viewed(members, (1, features)), viewed(floats(1), (1, 1)), viewed(floats(1), (1, 1)),
+        floats(depth), make_pair_scratch(len(shape.group_of_field), groups, dim),
     )  # fmt: skip
 
 
@@ -145,7 +146,7 @@ make_scratch = by_type(PairShape, make_pairs_scratch, make_layers_scratch, alloc
 @jit
 def flat(vectors):
     """A view with all groups' vectors of a feature in one row: (features, G, K) as (features, G K)."""
-    return vectors.reshape(vectors.shape[0], vectors.shape[1] * vectors.shape[2])
+    return viewed(vectors, (vectors.shape[0], vectors.shape[1] * vectors.shape[2]))
 
 
 @jit
@@ -172,6 +173,22 @@ def forget_dense(dense, shape, now, forgetting):
                     m[i], v[i] = decay(m[i], v[i], prior[i], kept, False)
             m[n_in], v[n_in] = decay(m[n_in], v[n_in], prior[n_in], kept, also_mean)
     dense.last_seen[0] = now
+
+
+@inlined
+def forget_nothing(forgetting, weights, shape, features, sample, now, prior):
+    """Keep all."""
+
+
+@inlined
+def forget_until(forgetting, weights, shape, features, sample, now, prior):
+    """Decay what a sample uses, up to the clock `now`. MODIFIES: weights."""
+    if forgetting.half_life > 0.0:
+        forget_dense(weights.dense, shape, now, forgetting)
+        forget_rows(weights.rows, features, sample, now, prior, forgetting)
+
+
+forget = by_type(NoForgetting, forget_nothing, forget_until)
 
 
 @inlined
@@ -215,20 +232,19 @@ def learn_batch(weights, network, samples, outputs):
     m_x, v_x = flat(w.m_x), flat(w.v_x)
     dm_x, dv_x = flat(w.dm_x), flat(w.dv_x)
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
-    m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
+    m_w, v_w = viewed(rows.mean, vectors), viewed(rows.variance, vectors)
     m_l, v_l = linear_columns(rows)
     for sample in range(len(clicks)):
         prefetch_rows(rows, features, min(sample + 1, len(clicks) - 1))
-        if forgets:
-            forget_dense(dense, shape, clock[sample], forgetting)
-            forget_rows(rows, features, sample, clock[sample], prior, forgetting)
+        forget(forgetting, weights, shape, features, sample, clock[sample], prior)
         plain = in_place and are_plain(features, indptr[sample], indptr[sample + 1])
         if plain:
             m_linear, v_linear = linear_forward(m_l, v_l, features, sample)
-            operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
+            m_in, v_in, at = m_w, v_w, features.rows[indptr[sample] :]
         else:
             m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
-            operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
+            m_in, v_in, at = w.m_x, w.v_x, w.members[0]
+        operation_forward(shape, features, sample, m_in, v_in, at, w)
         m_top, v_top = dense_forward_to_top(shape, dense, w)
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v
@@ -236,10 +252,7 @@ def learn_batch(weights, network, samples, outputs):
         dm64, dv64 = probit_backward(m, v, sign)
         dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
         rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
-        if plain:
-            operation_backward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
-        else:
-            operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
+        operation_backward(shape, features, sample, m_in, v_in, at, w)
         embedding_backward(
             rows, m_l, v_l, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, w.bad_x, rejected
         )
@@ -262,7 +275,7 @@ def into_block(shape, dense, w, s, block, mean, variance, sample):
 @jit
 def no_layers(shape, dense):
     """Nothing to pack: pairs have no layers."""
-    return np.empty(0, np.float32), np.empty(0, np.float32)
+    return floats(0), floats(0)
 
 
 @jit
@@ -295,7 +308,7 @@ def predict_batch(weights, network, features, now, mean, variance):
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
     m_x, v_x = flat(w.m_x), flat(w.v_x)
     vectors = (len(rows.mean), w.m_x.shape[1], w.m_x.shape[2])
-    m_w, v_w = rows.mean.reshape(vectors), rows.variance.reshape(vectors)
+    m_w, v_w = viewed(rows.mean, vectors), viewed(rows.variance, vectors)
     m_l, v_l = linear_columns(rows)
     packed, block = block_of_samples(shape, dense)
     indptr, in_place = features.indptr, shape.op in IN_PLACE and forgetting.half_life == 0.0
@@ -311,10 +324,11 @@ def predict_batch(weights, network, features, now, mean, variance):
             if in_place and (all_plain or are_plain(features, indptr[sample], indptr[sample + 1])):
                 if not all_plain:
                     mean[sample], variance[sample] = linear_forward(m_l, v_l, features, sample)
-                operation_forward(shape, features, sample, m_w, v_w, features.rows[indptr[sample] :], w)
+                m_in, v_in, at = m_w, v_w, features.rows[indptr[sample] :]
             else:
                 mean[sample], variance[sample] = embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x)
-                operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
+                m_in, v_in, at = w.m_x, w.v_x, w.members[0]
+            operation_forward(shape, features, sample, m_in, v_in, at, w)
             finish_sample(shape, dense, w, s, block, mean, variance, sample)
         finish_block(shape, packed, block, mean[begin : begin + n], variance[begin : begin + n])
 

@@ -26,6 +26,7 @@ from pbodl.kernels.arguments import (
     LabelledSamples,
     Network,
     NetworkWeights,
+    NoForgetting,
     Outputs,
     Rows,
     Shape,
@@ -152,7 +153,7 @@ class DeepProbit(Model):
         self.clock = 0.0
         groups = len(schema.groups) if self.op in interaction.BY_GROUP else 1
         self.shape = self._shape(schema, spec)
-        self.forgetting = Forgetting(np.float64(half_life), np.bool_(spec.decay_mean))
+        self.forgetting = (Forgetting if half_life else NoForgetting)(np.float64(half_life), np.bool_(spec.decay_mean))
         self.row_prior = row_prior(spec, *specified(spec, names, groups))
         columns = {"mean": groups * spec.dim, "variance": groups * spec.dim}
         if spec.linear:

@@ -215,7 +215,7 @@ def naming_snapshot(run: str | Path, what_to_do: str) -> Iterator[None]:
 def rollback(run: str | Path) -> tuple[Path, Path]:
     """Set the newest snapshot aside; returns where it went, and the snapshot that is the newest now."""
     if len(snapshots(run)) < 2:
-        raise InputError(f"{run} has {len(snapshots(run))} snapshot(s); going back needs at least two")
+        raise InputError(f"{run} has {'one snapshot' if snapshots(run) else 'no snapshot'}; going back needs at least two")
     with writing(run, "pbodl rollback"):
         *_, before, newest = snapshots(run)
         aside = newest.with_name(f"rolled-back-{newest.name}")

@@ -237,4 +237,6 @@ def _convert(values: Any, kind: type, where: str) -> Any:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
+        if str(error) == "Object missing required field `label`":  # as in a guess that leaves it to a person
+            raise InputError(f'[{where}] has no label; name the column with the clicks, such as label = "click"') from error
         raise InputError(f"[{where}] is not valid: {error}") from error

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbodl.kernels.arguments import Forgetting
+from pbodl.kernels.arguments import Forgetting, NoForgetting
 from pbodl.kernels.layers.embedding import initialise_rows
 from pbodl.kernels.network import forget_dense
-from tests.kernels.arrays import START, as_arrays, as_features, copied, learn, predict, random_network, read
+from tests.kernels.arrays import NEVER, START, as_arrays, as_features, copied, learn, predict, random_network, read
 from tests.oracles import naive
 from tests.oracles.naive import Feature
 
@@ -72,6 +72,20 @@ def test_a_batch_is_its_samples_one_by_one(op):
         alone = learn(comp, samples[n : n + 1], clicks[n : n + 1], powers[n : n + 1], clock[n : n + 1], forgetting, cap=1.0)
         assert alone.mean[0] == together.mean[n] and alone.variance[0] == together.variance[n]
     assert_unchanged(comp, ref)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("op", ["fm", "ffm"])
+def test_a_model_that_never_forgets_is_one_with_half_life_0(op):
+    made, samples, clicks, clock = larger_network(17, op, (3,)), some_samples(18, 20), [0, 1] * 10, np.arange(20.0)
+    ref, comp, never = as_arrays(made), as_arrays(made), NoForgetting(np.float64(0.0), np.bool_(True))
+    first, second = learn(ref, samples, clicks, clock=clock), learn(comp, samples, clicks, clock=clock, forgetting=never)
+    np.testing.assert_allclose(second.mean, first.mean, rtol=1e-5, atol=1e-5)
+    for name in made.weights:
+        assert read(comp, name) == pytest.approx(read(ref, name), rel=1e-5, abs=1e-6)
+    np.testing.assert_array_equal(comp.rows.last_seen, ref.rows.last_seen)
+    later = [predict(arrays, as_features(samples), 1e9, forgetting) for arrays, forgetting in ((ref, NEVER), (comp, never))]
+    np.testing.assert_allclose(*later, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.nojit

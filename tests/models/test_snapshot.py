@@ -186,7 +186,7 @@ def test_rollback(run):
     assert (aside.name, newest.name) == ("rolled-back-000000000002", "000000000001")
     assert_same_state(load(run), learned(30))
     assert_same_state(load(aside), learned())
-    with pytest.raises(InputError, match=r"has 1 snapshot\(s\); going back needs at least two"):
+    with pytest.raises(InputError, match=r"has one snapshot; going back needs at least two"):
         rollback(run)
     save(learned(60), run)
     assert names(run) == [1, 2]

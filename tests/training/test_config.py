@@ -24,6 +24,12 @@ FULL = {
 }  # fmt: skip
 
 
+def test_a_schema_without_its_label_is_told_what_to_name():
+    """As `pbodl data inspect` writes it where no column can be taken for the label."""
+    with pytest.raises(InputError, match=r"\[schema\] has no label; name the column with the clicks"):
+        check_config({"schema": {name: value for name, value in SCHEMA.items() if name != "label"}})
+
+
 def test_the_papers_model_by_one_key(tmp_path):
     tables = {"schema": SCHEMA, "model": {"kind": "fm-mlp", "dim": 3, "paper": True}}
     config = check_config(tables)

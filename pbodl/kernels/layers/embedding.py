@@ -12,9 +12,9 @@ every order of arrival, and features that were never seen need no memory for it.
 
 import numpy as np
 
-from pbodl._jit import first_column, in_order, inlined, jit, kernel
+from pbodl._jit import by_type, first_column, in_order, inlined, jit, kernel
 from pbodl.kernels.adf import adf_step, adf_update, decay
-from pbodl.kernels.arguments import USUAL
+from pbodl.kernels.arguments import USUAL, NoForgetting
 from pbodl.kernels.guards import only_if
 from pbodl.kernels.normal import ONE, ZERO
 from pbodl.mixing import GOLDEN, mix
@@ -150,6 +150,22 @@ def linear_forward(m_l, v_l, features, sample):
 
 
 @inlined
+def kept_of_all(forgetting, elapsed):
+    """Without forgetting, all of it."""
+    return ONE
+
+
+@inlined
+def kept_of_some(forgetting, elapsed):
+    """The share that is left after `elapsed`."""
+    return kept_share(elapsed, forgetting.half_life)
+
+
+# What is left of a row's likelihood after `elapsed`: a constant where nothing is forgotten, so that no decay is compiled.
+kept_after = by_type(NoForgetting, kept_of_all, kept_of_some)
+
+
+@inlined
 def preview_weight(m, v, v_prior, kept, also_mean):
     """A weight after decay; the stored one is unchanged."""
     return decay(m, v, v_prior, kept, also_mean) if kept < ONE else (m, v)
@@ -161,7 +177,6 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
     m_w, v_w, m_l, v_l, last_seen = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance, rows.last_seen
     at, values, fields, keys = features.rows, features.values, features.fields, features.keys
     first, last = entries(features, sample)
-    half_life, also_mean = forgetting.half_life, forgetting.also_mean
     m_linear, v_linear = ZERO, ZERO
     for j in range(last - first):
         r, x, field = at[first + j], values[first + j], fields[first + j]
@@ -171,20 +186,14 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
             for d in range(m_w.shape[1]):
                 m_x[j, d] = x * prior.initial_scale * standard_draw(prior.seed, keys[first + j], np.uint64(d))
                 v_x[j, d] = x2 * prior.variance[field, d]
-        elif half_life > 0.0:
-            kept = kept_share(now - last_seen[r], half_life)
+        else:
+            kept = kept_after(forgetting, now - last_seen[r])
             for d in range(m_w.shape[1]):
                 m_d, v_d = preview_weight(m_w[r, d], v_w[r, d], prior.variance[field, d], kept, means_decay(prior, forgetting))
                 m_x[j, d] = x * m_d
                 v_x[j, d] = x2 * v_d
             if len(m_l) > 0:
-                m, v = preview_weight(m_l[r, 0], v_l[r, 0], v, kept, also_mean)
-        else:
-            for d in range(m_w.shape[1]):
-                m_x[j, d] = x * m_w[r, d]
-                v_x[j, d] = x2 * v_w[r, d]
-            if len(m_l) > 0:
-                m, v = m_l[r, 0], v_l[r, 0]
+                m, v = preview_weight(m_l[r, 0], v_l[r, 0], v, kept, forgetting.also_mean)
         if len(m_l) > 0:
             m_linear += x * m
             v_linear += x2 * v

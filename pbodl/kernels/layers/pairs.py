@@ -22,7 +22,7 @@ import numpy as np
 
 from pbodl._jit import inlined, jit, kernel
 from pbodl.kernels.adf import adf_update
-from pbodl.kernels.arguments import USUAL
+from pbodl.kernels.arguments import USUAL, floats, vectors_of
 from pbodl.kernels.normal import ZERO
 
 DOUBT = np.float32(1.3)
@@ -41,9 +41,8 @@ class PairScratch(NamedTuple):
 @jit
 def make_pair_scratch(fields, groups, dim):
     """Room for so many fields; for none where another operation is at work."""
-    shape = (fields, groups, dim)
-    f = np.float32
-    return PairScratch(np.empty(shape, f), np.empty(shape, f), np.empty(shape, f), np.empty(fields * (fields - 1) // 2, f))
+    m_e, v_e, slope = vectors_of(fields, groups, dim), vectors_of(fields, groups, dim), vectors_of(fields, groups, dim)
+    return PairScratch(m_e, v_e, slope, floats(fields * (fields - 1) // 2))
 
 
 @inlined
