@@ -129,6 +129,10 @@ def connected(address: str | None) -> Iterator[None]:
             f"cannot connect to the Ray cluster at {address}: {error}. Start one with `ray start --head`; if it requires a token, "
             "set RAY_AUTH_MODE=token"
         ) from error
+    except Exception as error:
+        if "timed out" not in str(error):
+            raise
+        raise InputError(f"Ray did not start in time; is this machine overloaded? Run the same command again ({error})") from error
     try:
         yield
     finally:

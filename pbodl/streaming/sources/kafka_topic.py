@@ -168,9 +168,13 @@ class KafkaTopic:
     def _beyond(self, part: int, contents: list[bytes], position: StreamPosition) -> Pack:
         """Continue at the first offset of a partition, after the client was told that its offset is gone."""
         low = self._limits(part)[0]
-        self._consumer.seek(TopicPartition(self.topic, part, low))
-        self._at = position.after(str(part), self._mark(low))
-        return Pack(contents, self._at, f"partition {part} begins at offset {low}; keep events longer (retention.ms)")
+        position = position.after(str(part), self._mark(low))
+        try:
+            self._consumer.seek(TopicPartition(self.topic, part, low))
+            self._at = position
+        except KafkaException:  # the client is not ready for that yet: the next read stands there anew
+            self._at = None
+        return Pack(contents, position, f"partition {part} begins at offset {low}; keep events longer (retention.ms)")
 
     def _stand_at(self, position: StreamPosition) -> None:
         """Let the client go on behind a position."""

@@ -156,6 +156,9 @@ class Torment:
     def _progress(self) -> None:
         """Wait until the cluster has learned something."""
         before = journalled(self.folder)
+        while wait_until(lambda: not self.process.alive or sum(journalled(self.folder)) > CLAIMS) and not self.process.alive:
+            assert "Ray did not start in time" in self.process.told()[-500:], self.process.told()  # a machine that is overloaded
+            self.start()
         went_on = wait_until(lambda: (sum(now := journalled(self.folder)) > CLAIMS and now != before) or not self.process.alive)
         assert self.process.alive and went_on, self.process.told()
 
