@@ -83,9 +83,8 @@ class Running:
 
     def __init__(self, shares: Shares, routed: RoutedModel, router: int, whole: int, services: list[ShareService]) -> None:
         self.shares, self.routed, self.services = shares, routed, services
-        self._router, self._whole = (
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) for port in (router, whole)
-        )
+        urls = [f"http://127.0.0.1:{port}" for port in (router, whole)]
+        self._router, self._whole = (httpx.AsyncClient(base_url=url, timeout=PATIENCE) for url in urls)
 
     async def ask(self, path: str, request: dict[str, Any], kind: str = JSON) -> httpx.Response:
         return await self._post(self._router, path, request, kind)
