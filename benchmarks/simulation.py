@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+VERSIONS = 3
+
 
 class Cost(NamedTuple):
     """Seconds: for a call, and for every row."""
@@ -80,7 +82,7 @@ class Queue:
 
 
 def simulate(costs: Costs, network: Network, size: ClusterSize, minibatches: int) -> Outcome:
-    """Run until `minibatches` are acknowledged."""
+    """Run until `minibatches` are acknowledged, and some versions are published."""
     broker, shard, wire = Queue(), Queue(), Queue()
     workers, shards, rows = size.workers, size.shards, size.rows
     cores = [Queue() for _ in range(workers)]
@@ -116,9 +118,10 @@ def simulate(costs: Costs, network: Network, size: ClusterSize, minibatches: int
             pause = costs.scan.of(size.features / shards) + costs.copy.of(changed)
             pauses.append(pause)
 
-            def stop(now: float, pause: float = pause) -> float:
-                shard.serve(now, pause)
-                return now + size.every
+            written = costs.write.of(changed)
+
+            def stop(now: float, pause: float = pause, written: float = written) -> float:
+                return max(shard.serve(now, pause) + written, now + size.every)  # one version after the other
 
             yield stop
 
@@ -127,7 +130,7 @@ def simulate(costs: Costs, network: Network, size: ClusterSize, minibatches: int
     events = [(0.0, next(order), one) for one in lives]
     heapq.heappush(events, (size.every, next(order), publications()))
     now = 0.0
-    while state["done"] < minibatches:
+    while state["done"] < minibatches or now < VERSIONS * size.every:
         now, _, one = heapq.heappop(events)
         heapq.heappush(events, (next(one)(now), next(order), one))
     return Outcome(

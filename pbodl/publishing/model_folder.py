@@ -127,9 +127,9 @@ class ModelFolder:
 
     def write(
         self, entry: FolderEntry, lineage: str, model: DeepProbit, state: Mapping[str, NDArray], facts: Mapping[str, Any],
-        encoding: str = "", counters: Mapping[str, int] | None = None,
+        encoding: str = "", counters: Mapping[str, int] | None = None, published_at: float | None = None,
     ) -> int:  # fmt: skip
-        """Publish a state or a delta of a model; returns the number of bytes written. `counters`: of another moment than now."""
+        """Publish a state or a delta of a model; returns the number of bytes written. Counters and time may be of another moment."""
         parent = entry.version - 1 if entry.kind == DELTA else None
         manifest = Manifest(
             FORMAT if encoding else EXACT,
@@ -140,7 +140,7 @@ class ModelFolder:
             model.schema,
             msgspec.to_builtins(model.spec),
             dict(model.metrics() if counters is None else counters),
-            time.time(),
+            time.time() if published_at is None else published_at,
             dict(facts),
             encoding,
         )

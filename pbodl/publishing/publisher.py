@@ -9,6 +9,7 @@ import secrets
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from time import time as time_of_day
 from typing import Any
 
 import numpy as np
@@ -90,30 +91,33 @@ class Publisher:
         due = self._published_at - self._full_at >= self.full_every or self._delta_bytes >= self._full_bytes
         delta = changes(model, self._mark) if follows else None
         whole = model.state() if due or not follows else None
-        taken, counters, moment = mark(model), model.metrics(), self._published_at
+        taken, moment = mark(model), self._published_at
+        about = facts, model.metrics(), time_of_day()  # delta and full snapshot of a version say the same
 
         def write() -> None:
             if delta is not None:
-                self._delta_bytes += self._write(FolderEntry(version, DELTA), delta, facts, counters)
+                self._delta_bytes += self._write(FolderEntry(version, DELTA), delta, *about)
                 # Servers may have this delta now: even if the full snapshot fails, the next delta must start here.
                 self.version, self._mark = version, taken
             if whole is not None:
-                self._full_bytes = self._write(FolderEntry(version, FULL), whole, facts, counters)
+                self._full_bytes = self._write(FolderEntry(version, FULL), whole, *about)
                 self._delta_bytes, self._full_at = 0, moment
                 self.version, self._mark = version, taken
             self._remove_old()
 
         return write
 
-    def _write(self, entry: FolderEntry, state: State, facts: Mapping[str, Any] | None, counters: Mapping[str, int]) -> int:
+    def _write(
+        self, entry: FolderEntry, state: State, facts: Mapping[str, Any] | None, counters: Mapping[str, int], now: float
+    ) -> int:
         """Write a publication; returns its bytes. What could not be written is not what servers have."""
         if not self._compact:
-            return self.folder.write(entry, self.lineage, self.model, state, facts or {}, "", counters)
+            return self.folder.write(entry, self.lineage, self.model, state, facts or {}, "", counters, now)
         sent = self._sent
         if (rows := state.get(ROWS)) is None:
             sent, rows = PublishedWeights(), np.arange(len(state["embedding.keys"]))
         arrays, done = sent.encode(self.model, state, rows)
-        written = self.folder.write(entry, self.lineage, self.model, arrays, facts or {}, ENCODING, counters)
+        written = self.folder.write(entry, self.lineage, self.model, arrays, facts or {}, ENCODING, counters, now)
         done()
         self._sent = sent
         return written

@@ -53,6 +53,8 @@ def test_full_snapshots_come_when_due_and_old_files_go(tmp_path, model):
     fulls = [version for version, kind in kinds(publisher) if kind == FULL]
     assert fulls == [10 - KEPT + 1, 10]
     assert kinds(publisher)[-2:] == [(10, DELTA), (10, FULL)]
+    moments = {publisher.folder.read(FolderEntry(10, kind)).manifest.published_at for kind in (DELTA, FULL)}
+    assert len(moments) == 1  # servers that took one or the other have the same version
     assert min(kinds(publisher))[0] == fulls[0]
 
 

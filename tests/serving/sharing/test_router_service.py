@@ -22,7 +22,7 @@ from pbodl.serving.sharing.share_messages import FoundRows, RowsAsked, found_row
 from pbodl.serving.sharing.share_service import KEPT, ShareService
 from pbodl.serving.web.http_messages import JSON, MSGPACK
 from pbodl.serving.web.http_service import HttpService
-from pbodl.serving.web.server_limits import Token
+from pbodl.serving.web.server_limits import Limits, Token
 from tests.publishing.published import MODELS, steps
 from tests.serving.services import REQUEST, Fixed, listening
 
@@ -34,6 +34,10 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("/v1/score", {"candidates": []}),
     ("/v1/rank", REQUEST | {"policy": "greedy", "slots": 2, "request_id": "r1"}),
 ]
+
+
+PATIENCE = 900.0  # seconds; a busy machine takes its time, above all to compile
+PATIENT = Limits(patience=PATIENCE)
 
 
 class Shares:
@@ -79,7 +83,8 @@ class Running:
 
     def __init__(self, shares: Shares, routed: RoutedModel, router: int, whole: int, services: list[ShareService]) -> None:
         self.shares, self.routed, self.services = shares, routed, services
-        self._router, self._whole = (httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) for port in (router, whole))
+        urls = [f"http://127.0.0.1:{port}" for port in (router, whole)]
+        self._router, self._whole = (httpx.AsyncClient(base_url=url, timeout=PATIENCE) for url in urls)
 
     async def ask(self, path: str, request: dict[str, Any], kind: str = JSON) -> httpx.Response:
         return await self._post(self._router, path, request, kind)
@@ -108,10 +113,10 @@ async def running(folder: Path, name: str = "fm", count: int = 2, lenient: bool 
     services = [ShareService(source, RowShare(n, count), token=Token("secret")) for n, source in enumerate(shares.sources)]
     async with contextlib.AsyncExitStack() as stack:
         ports = [await stack.enter_async_context(listening(service)) for service in services]
-        clients = [ShareClient(f"http://127.0.0.1:{port}", "secret", seconds=60.0) for port in reversed(ports)]
+        clients = [ShareClient(f"http://127.0.0.1:{port}", "secret", seconds=PATIENCE) for port in reversed(ports)]
         routed = RoutedModel(clients, lenient)
-        router = await stack.enter_async_context(listening(RouterService(routed)))
-        whole = await stack.enter_async_context(listening(HttpService(shares.whole)))
+        router = await stack.enter_async_context(listening(RouterService(routed, PATIENT)))
+        whole = await stack.enter_async_context(listening(HttpService(shares.whole, PATIENT)))
         yield Running(shares, routed, router, whole, services)
         for client in clients:
             client.close()
@@ -248,7 +253,7 @@ def test_shares_refuse_what_is_not_for_them(tmp_path):
         shares.publish_and_load()
         service = ShareService(shares.sources[0], RowShare(0, 2), token=Token("secret"))
         rows = {"Content-Type": MSGPACK[0], "Authorization": "Bearer secret"}
-        async with listening(service) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        async with listening(service) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
             score = await client.post("/v1/score", json=REQUEST, headers={"Authorization": "Bearer secret"})
             assert (score.status_code, score.json()["error"]["code"]) == (421, "share")
             assert "share 0 of 2" in score.json()["error"]["message"]
@@ -277,14 +282,14 @@ def test_wrong_shards_are_told(tmp_path):
         shares.publish_and_load()
         service = ShareService(shares.sources[0], RowShare(0, 2))
         async with listening(service) as port, listening(service) as other:
-            twice = RoutedModel([ShareClient(f"http://127.0.0.1:{one}", seconds=60.0) for one in (port, other)])
+            twice = RoutedModel([ShareClient(f"http://127.0.0.1:{one}", seconds=PATIENCE) for one in (port, other)])
             await twice.look()
             assert "must have 0/2 to 1/2" in twice.waiting and twice.predictor is None
-            nobody = ShareClient("http://127.0.0.1:9", seconds=60.0)
+            nobody = ShareClient("http://127.0.0.1:9", seconds=PATIENCE)
             with pytest.raises(ShareDown):
                 await nobody.state(None)
             with pytest.raises(VersionGone):
-                await ShareClient(f"http://127.0.0.1:{port}", seconds=60.0).model(77)
+                await ShareClient(f"http://127.0.0.1:{port}", seconds=PATIENCE).model(77)
 
     asyncio.run(check())
     for url in ("127.0.0.1:80", "ftp://a", "http://a/path", "http://u:p@a", "http://a:port"):
