@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.data.batch import Batch
 from pbodl.data.features.crosses import cross_keys, crosses_of
-from pbodl.data.features.curves import curve_features
 from pbodl.data.features.former_names import renamed_table
+from pbodl.data.features.number_curves import curve_features
 from pbodl.data.features.outcome import clicks_of
 from pbodl.data.features.tokens import holds_lists, split_texts
 from pbodl.data.features.vectors import component_keys, parse_vectors

@@ -20,7 +20,7 @@ from pbodl._jit import jit
 from pbodl.data.arrow_columns import number_features
 from pbodl.data.dict_rows import from_rows
 from pbodl.data.features.crosses import cross_keys, crosses_of
-from pbodl.data.features.curves import curve_features
+from pbodl.data.features.number_curves import curve_features
 from pbodl.data.features.positions import reference_positions
 from pbodl.data.features.tokens import pieces
 from pbodl.data.features.vectors import component_keys, parse_vector

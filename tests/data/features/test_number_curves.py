@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import pbodl
 from pbodl import Field, InputError, Schema
 from pbodl.data.convert import from_data
-from pbodl.data.features.curves import curve_features
+from pbodl.data.features.number_curves import curve_features
 from pbodl.data.hashing import hash_value
 from pbodl.data.numbers import curve, shares
 from pbodl.serving.scoring.predictor import Predictor
