@@ -10,8 +10,8 @@ compiled code.
     python -m benchmarks.startup up
 
 starts `pbodl up` with an empty cache, asks its server for a score until one is answered, and prints the wall time, and the CPU
-seconds of the server and of the trainer up to then: each compiles in one thread, so on two idle cores the larger one is about the
-wall time. Run as a program with other arguments, this module is one of these processes.
+seconds of its processes up to then. The server's worker and the trainer compile, each in one thread: on two idle cores, the larger
+one is about the wall time. Run as a program with other arguments, this module is one of these processes.
 """
 
 import http.client
@@ -60,7 +60,7 @@ def first_score_of_up(port: int = 18099) -> None:
                 if process.poll() is not None:
                     raise SystemExit(f"`pbodl up` ended with code {process.returncode}")
                 time.sleep(0.2)
-            seconds, cpu = time.perf_counter() - start, sorted(map(_cpu_of, _children_of(process.pid)), reverse=True)
+            seconds, cpu = time.perf_counter() - start, sorted(map(_cpu_of, _descendants_of(process.pid)), reverse=True)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
@@ -78,8 +78,9 @@ def _answers(port: int) -> bool:
         connection.close()
 
 
-def _children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def _descendants_of(pid: int) -> list[int]:
+    children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return children + [descendant for child in children for descendant in _descendants_of(child)]
 
 
 def _cpu_of(pid: int) -> float:

@@ -98,7 +98,7 @@ def _train(
                 own["start_seconds"], began = time.monotonic() - began, time.monotonic()
             try:
                 stopped = run.learn(
-                    chunks, lambda status: _watch(status, reader, bar, before, began) or bool(stop), _Halfway(reader)
+                    chunks, lambda status: _watch(status, reader, bar, before, began) or bool(stop), _Halfway(reader, resume)
                 )
             except InputError as error:
                 if not snapshots(out):
@@ -118,17 +118,24 @@ def _train(
 
 
 class _Halfway:
-    """True once, when half of the log is learned: so that `pbodl rollback` has a snapshot to return to after any run."""
+    """True once, when half of the log is learned: so that `pbodl rollback` has a snapshot to return to after any run.
 
-    def __init__(self, reader: LogReader) -> None:
-        self._reader, self._passed = reader, reader.bytes_read >= reader.bytes_total / 2
+    A log so small that it was read at once says nothing about its number of rows: then it is true whenever the rows have doubled.
+    """
+
+    def __init__(self, reader: LogReader, resumed: bool) -> None:
+        self._reader, self._next = reader, 0
+        self._passed = resumed and reader.bytes_read >= reader.bytes_total / 2
 
     def __call__(self, rows: int) -> bool:
         total = self._reader.rows_total
-        if self._passed or total is None or rows < total / 2 or rows >= total:
+        if self._passed or total is None:
             return False
-        self._passed = True
-        return True
+        if rows >= total:
+            doubled, self._next = rows >= self._next, max(self._next, 2 * rows)
+            return doubled
+        self._passed = rows >= total / 2
+        return self._passed
 
 
 def _watch(status: Status, reader: LogReader, bar: TrainingBar, before: int, began: float) -> bool:

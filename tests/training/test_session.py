@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -16,7 +17,7 @@ from pbodl.data.sampling import kept_rows
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.models.snapshot import load, load_snapshot, snapshots
-from pbodl.training.config import to_toml
+from pbodl.training.config import check_config, to_toml
 from pbodl.training.run import Run
 from pbodl.training.session import train
 from tests.click_log import RICH, click_log
@@ -42,6 +43,18 @@ def test_what_a_session_leaves_in_its_folder(log, tmp_path):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert sum(line["rows"] for line in lines if line["kind"] == "period") == summary["rows"] == ROWS
     assert sum(line["rows"] for line in lines if line["kind"] == "point") == ROWS
+
+
+@pytest.mark.parametrize(("text", "rows"), [("one line", 10_000), ("two\nlines", 6_000), ("one line", 3_000)])
+def test_a_small_log_has_a_snapshot_to_go_back_to(tmp_path, text, rows):
+    """It has at least half of the rows, unless the log is a single chunk."""
+    path = tmp_path / "log.csv"
+    path.write_text("click,ad,words\n" + "".join(f'{n % 3 // 2},{n % 5},"{text}"\n' for n in range(rows)), newline="")
+    schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad"), pbodl.Field("words")])
+    train(check_config({"schema": msgspec.to_builtins(schema), "model": {"kind": "ftrl"}}), [str(path)], tmp_path / "run")
+    learned = [load_snapshot(snapshot).facts["rows"] for snapshot in snapshots(tmp_path / "run")]
+    assert learned[-1] == rows
+    assert (len(learned) == 1) if rows < 4096 else (rows / 2 <= learned[-2] < rows)
 
 
 def test_a_folder_with_a_run_is_not_written_over(log, tmp_path):

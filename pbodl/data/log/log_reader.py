@@ -89,7 +89,8 @@ class LogReader:
 
     def __next__(self) -> Chunk:
         for chunk in self._chunks:
-            self._rows += chunk.position.row - (self.position.row if chunk.position.source == self.position.source else 0)
+            # Not the position's rows: in a file whose quoted texts have line ends, it counts lines.
+            self._rows += len(chunk.batch) + chunk.position.bad_rows - self.position.bad_rows
             self.position, self.bytes_read = chunk.position, chunk.bytes_read
             if self._quarantine is not None:
                 self._quarantine.write(chunk.bad)

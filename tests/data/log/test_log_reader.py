@@ -302,3 +302,10 @@ def test_errors_of_the_program_travel_too(world, monkeypatch):
     monkeypatch.setattr(readers, "chunk_of", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         list(open_log(folder / "a.csv", schema))
+
+
+def test_the_rows_of_a_log_are_counted_where_quoted_texts_have_line_ends(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(HEADER + b"".join(b'%d,%d,"two\nlines %d",1\n' % (n % 2, 1735689600 + n, n % 5) for n in range(400)))
+    with open_log(path, SCHEMA, batch_rows=100) as log:
+        assert sum(len(chunk.batch) for chunk in log) == log.rows_total == 400
