@@ -18,7 +18,7 @@ from benchmarks import exchange_world, shop_world
 from pbodl.data.convert import Batch, concat, from_data
 from pbodl.data.log.log_reader import LogReader
 from pbodl.data.synthetic import World
-from pbodl.training.config import read_config
+from pbodl.training.config import check_config, read_config
 from pbodl.training.paired import difference, resampled
 
 MODELS: dict[str, tuple[type, dict[str, Any]]] = {
@@ -38,7 +38,7 @@ PART = 65_536
 
 def logs(arguments: argparse.Namespace) -> Iterator[tuple[str, pbodl.Schema, Batch]]:
     for path in arguments.log:
-        schema = read_config(arguments.config).schema
+        schema = check_config(read_config(arguments.config)).schema
         with LogReader([path], schema) as reader:
             yield path, schema, concat([chunk.batch for chunk in reader])
     for seed in arguments.seeds:

@@ -129,7 +129,7 @@ class ModelFolder:
         self, entry: FolderEntry, lineage: str, model: DeepProbit, state: Mapping[str, NDArray], facts: Mapping[str, Any],
         encoding: str = "", counters: Mapping[str, int] | None = None, published_at: float | None = None,
     ) -> int:  # fmt: skip
-        """Publish a state or a delta of a model; returns the bytes written. Counters and time may be of another moment."""
+        """Publish a state or a delta of a model; returns its bytes. Counters and time may be of another moment."""
         parent = entry.version - 1 if entry.kind == DELTA else None
         manifest = Manifest(
             FORMAT if encoding else EXACT,
