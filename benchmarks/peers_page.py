@@ -20,10 +20,8 @@ from pbodl.training.paired import Difference, difference, resampled
 PAGE = Path(__file__).parent.parent / "docs" / "lab" / "peers.md"
 NOTES = Path(__file__).parent / "peers_notes.md"  # what a person concluded from the tables; part of the page
 LIBRARIES = ("vowpalwabbit", "river", "torch", "lightgbm", "numpy", "numba")
-ACCURACY = (
-    "tool", "progressive", "minus PairFM's (95 %)", "learning on", "minus PairFM's (95 %)", "frozen AUC", "log loss",
-    "minus PairFM's (95 %)", "level",
-)  # fmt: skip
+LEARNING = ("tool", "progressive", "minus PairFM's (95 %)", "learning on", "minus PairFM's (95 %)")
+FROZEN = ("tool", "frozen AUC", "log loss", "minus PairFM's (95 %)", "level")
 COST = ("tool", "rows per CPU second", "memory, MB")
 ABOUT = """
 - *Progressive*: log loss of the first six sevenths of the rows, each predicted before it is learned (in PyTorch, before its batch
@@ -93,7 +91,9 @@ def _part(folder: Path) -> list[str]:
     costs = [[name, f"{f['rows'] / f['cpu_seconds']:,.0f}", f"{f['memory'] / 1e6:,.0f}"] for name, f in outcomes.items()]
     log = json.loads((folder / "log.json").read_text())
     title = f"## {log['title']}" + (f", {len(clicks):,} rows" if log["make"] == "file" else "")
-    return [title, "", f"CTR {clicks.mean():.4f}.", "", *_table(ACCURACY, rows), "", *_table(COST, costs)]
+    learning, frozen = [row[: len(LEARNING)] for row in rows], [[row[0], *row[len(LEARNING) :]] for row in rows]
+    tables = [*_table(LEARNING, learning), "", *_table(FROZEN, frozen), "", *_table(COST, costs)]
+    return [title, "", f"CTR {clicks.mean():.4f}.", "", *tables]
 
 
 def _table(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
