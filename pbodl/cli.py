@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "compare": (compare_command.compare, "compare clicks.csv --out results/compare"),
     "online": (online_command.online, "online --source clicks/ --config config.toml --out runs/live"),
     "serve": (serving_commands.serve, "serve runs/first --port 8080"),
-    "route": (serving_commands.route, "route --shard http://127.0.0.1:8081 --shard http://127.0.0.1:8082"),
+    "route": (serving_commands.route, "route --shard http://one:8080 --shard http://two:8080"),
     "deploy": (deploy_command.deploy, "deploy runs/first --out deploy"),
     "warmup": (warmup_command.warmup, "warmup pair-fm"),
     "up": (serving_commands.up, "up --rate 2000 --port 8080"),

@@ -31,7 +31,7 @@ def test_blocks_that_are_not_run_say_why():
     excepted = [(name_of(page), block) for page in GUIDE for block in blocks(page) if block.reason]
     for name, block in excepted:
         assert len(block.reason.split()) > 3, f"{name}:{block.line}: say why this block is not run, not {block.reason!r}"
-    assert len(excepted) <= 12, f"too many blocks are not run: {[(name, block.line) for name, block in excepted]}"
+    assert len(excepted) <= 14, f"too many blocks are not run: {[(name, block.line) for name, block in excepted]}"
 
 
 @pytest.mark.parametrize("page", MARKDOWN, ids=name_of)

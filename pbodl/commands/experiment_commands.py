@@ -53,7 +53,7 @@ def table1(
     print_json(result, as_json)
 
 
-@app.command(epilog="Example: pbodl experiment table2 logs/*.parquet --config mine.toml --out results/table2")
+@app.command(epilog="Example: pbodl experiment table2 log.parquet --config c.toml --out table2")
 def table2(
     data: Paths,
     out: OutFolder,
