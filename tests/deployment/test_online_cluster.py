@@ -1,7 +1,7 @@
 """The manifests of a stream on Kubernetes: published schemas, what must fit together, and commands that exist.
 
 The core kinds, and the pods inside the RayJob, are checked against the schemas in `kubernetes-validate`, if it is installed. The
-fields of the RayJob itself are those that KubeRay documents for ray.io/v1: no registry package has its schema.
+fields of the RayJob itself are compared with those that KubeRay documents for ray.io/v1.
 """
 
 import itertools
