@@ -34,8 +34,8 @@ from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.cluster.durable_shard import DurableShard, write_first
 from pbodl.parallel.cluster.on_ray import minibatch
 from pbodl.parallel.cluster.sharding import deal, empty_part, join
-from pbodl.parallel.cluster_prior import take_prior
-from pbodl.parallel.message import encode
+from pbodl.parallel.cluster_prior import adapt_cluster
+from pbodl.parallel.message import Message, encode
 from pbodl.streaming.cluster.partition_learner import PartitionLearner
 from pbodl.streaming.cluster.stream_worker import PartitionLane, StreamWorker, WorkerSettings
 from pbodl.streaming.events import CLICK, EventDecoder, Events
@@ -81,7 +81,7 @@ class MemoryCluster:
     def __init__(self, config: Config, workers: int, shards: int, folder: Path, rows: int | None) -> None:
         model = config.build()
         assert isinstance(model, DeepProbit)
-        self.model, self.limit, self._moments = model, float(next_moment(0)), 0
+        self.model, self.limit, self._priors = model, float(next_moment(0)), 0
         for shard in deal(model, shards):
             write_first(shard, folder / str(shard.number))
         self.shards = [DurableShard(empty_part(model, shards), n, folder / str(n)) for n in range(shards)]
@@ -112,12 +112,15 @@ class MemoryCluster:
                 if one is not None:
                     worker.finish(one)
             if self.shards[0].shard.model.rows_learned >= self.limit:
-                self._moments += 1
-                evidence = [unpack(shard.evidence())["evidence"] for shard in self.shards]
-                message = encode(take_prior(self.model, evidence, self._moments))
-                for shard in self.shards:
-                    shard.push(message)
+                self._priors = adapt_cluster(self.model, self._evidence, self._push, self._priors)
                 self.limit = float(next_moment(self.shards[0].shard.model.rows_learned))
+
+    def _evidence(self) -> list[np.ndarray]:
+        return [unpack(shard.evidence())["evidence"] for shard in self.shards]
+
+    def _push(self, message: Message) -> None:
+        for shard in self.shards:
+            shard.push(encode(message))
 
     def finish(self) -> None:
         for worker in self.workers:

@@ -1,10 +1,12 @@
 """A model's prior: variances field by field, and centres of hidden units; as specified, and as the stream corrects them.
 
-At fixed moments, after 8192, 12288, 16384, 24576, 32768, ... rows, every field's prior variances are estimated from its rows
+At fixed moments, after 2048, 3072, 4096, 6144, 8192, ... rows, every field's prior variances are estimated from its rows
 (`kernels.prior_exchange`): one for the linear weights, and one for each group of the embedding (FFM has several vectors per
-feature, and so learns which groups do not interact). PSEUDO well-determined weights of the specified variance count as prior
-evidence, and the estimate stays within REACH of the specification. All rows then exchange the old prior for the new one, as if they
-had had it from the start, and new rows start from it.
+feature, and so learns which groups do not interact). A few well-determined weights of the specified variance count as prior
+evidence: PSEUDO of linear weights, PSEUDO_VECTORS of vectors, whose products say less about each. The estimate stays within REACH
+of the specification. All rows then exchange the old prior for the new one, as if they had had it from the start, and new rows start
+from it. Where most weights are known a little, one estimate goes only part of the way to the likeliest prior; each moment takes
+ROUNDS of them.
 
 In a model of pairs, vectors and the pairs' weights share one scale, and two priors that follow would chase each other. There the
 weights carry the scale: only the proportions of the vectors' variances follow, within PROPORTIONS, and their mean stays as
@@ -35,8 +37,9 @@ from pbodl.models.spec import LARGEST, SMALLEST, TableSpec
 if TYPE_CHECKING:
     from pbodl.models.deep_probit import DeepProbit
 
-FIRST = 8192  # rows; a power of two, as minibatches usually are
-PSEUDO = 5.0
+FIRST = 2048  # rows; a power of two, as minibatches usually are
+ROUNDS = 3
+PSEUDO, PSEUDO_VECTORS = 0.3, 2.0
 OLDEST = 30.0  # half-lives/ln 2: beyond it nothing is left of the start
 REACH = (1 / 50, 10.0)
 FAR = 2.0
@@ -53,8 +56,8 @@ UNKNOWN = 0.5
 def next_moment(rows_learned: int) -> int:
     """The next number of rows, above `rows_learned`, after which priors are estimated.
 
-    >>> [next_moment(n) for n in (0, 8191, 8192, 12_288, 100_000)]
-    [8192, 8192, 12288, 16384, 131072]
+    >>> [next_moment(n) for n in (0, 2047, 2048, 3072, 100_000)]
+    [2048, 2048, 3072, 4096, 131072]
     """
     double = FIRST << (rows_learned // FIRST).bit_length()
     return double * 3 // 4 if FIRST <= rows_learned < double * 3 // 4 else double
@@ -79,7 +82,8 @@ def in_force(model: "DeepProbit") -> tuple[NDArray[np.float32], NDArray[np.float
 
 def adapt(model: "DeepProbit") -> None:
     """Estimate the prior variances from the current rows and exchange them; move the centres of the hidden units."""
-    exchange(model, estimated(model, evidence(model)))
+    for _ in range(ROUNDS):
+        exchange(model, estimated(model, evidence(model)))
     move_centres(model)
 
 
@@ -126,10 +130,11 @@ def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
     embedding, linear = specified(spec, names, grouped[1])
     by_group = found[:, :, :width].reshape(2, *grouped).sum(axis=3)
     if model.op == PAIRS:
-        embedding = _proportions(_estimate(by_group[0], by_group[1], embedding, PROPORTIONS), embedding, model.schema.group_codes)
+        free = _estimate(*by_group, embedding, PSEUDO_VECTORS, PROPORTIONS)
+        embedding = _proportions(free, embedding, model.schema.group_codes)
     else:
-        embedding = _estimate(by_group[0], by_group[1], embedding)
-    return row_prior(spec, embedding, _estimate(squares[:, width], determined[:, width], linear))
+        embedding = _estimate(*by_group, embedding, PSEUDO_VECTORS)
+    return row_prior(spec, embedding, _estimate(squares[:, width], determined[:, width], linear, PSEUDO))
 
 
 def exchange(model: "DeepProbit", prior: RowPrior) -> None:
@@ -171,10 +176,10 @@ def _proportions(found: NDArray, start: NDArray[np.float32], groups: NDArray[np.
 
 
 def _estimate(
-    squares: NDArray[np.float64], determined: NDArray[np.float64], centre: NDArray[np.float32], reach: tuple[float, float] = REACH
+    squares: Floats, determined: Floats, centre: NDArray[np.float32], pseudo: float, reach: tuple[float, float] = REACH
 ) -> NDArray:
     start = centre.astype(np.float64)
-    found = (squares + PSEUDO * start) / (np.maximum(determined, 0.0) + PSEUDO)
+    found = (squares + pseudo * start) / (np.maximum(determined, 0.0) + pseudo)
     return np.clip(np.clip(found, reach[0] * start, reach[1] * start), SMALLEST, LARGEST)
 
 

@@ -1,16 +1,16 @@
 """The prior of a cluster follows the stream as that of a single model does (`models.adaptation`), at the same moments.
 
 No shard has all rows of a field, but the evidence of their rows adds up. The coordinator asks all shards for it while no minibatch
-is being learned, and sends the new prior as a message from a source of its own. Like every message, it is logged, applied once, and
-recognised when it comes again.
+is being learned, and sends the new prior as a message from a source of its own, as many times as a single model estimates it. Like
+every message, it is logged, applied once, and recognised when it comes again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.models.adaptation import estimated
+from pbodl.models.adaptation import ROUNDS, estimated
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import Message, prior_message
@@ -21,6 +21,19 @@ SOURCE = "prior"
 def adapts(model: DeepProbit, workers: int, merge: str) -> bool:
     """Whether the prior is adapted; not with plain addition, whose overshooting weights would widen it and overshoot even more."""
     return model.spec.adapt_prior and (workers == 1 or merge == DEFAULT)
+
+
+def adapt_cluster(
+    model: DeepProbit, evidence: Callable[[], Sequence[NDArray[np.float64]]], push: Callable[[Message], object], sent: int
+) -> int:
+    """Adapt the prior once; returns how many messages of the source "prior" there are now, `sent` of them before.
+
+    evidence  asks all shards for their evidence
+    push      sends a message to all shards
+    """
+    for number in range(sent + 1, sent + ROUNDS + 1):
+        push(take_prior(model, evidence(), number))
+    return sent + ROUNDS
 
 
 def take_prior(model: DeepProbit, evidence: Sequence[NDArray[np.float64]], sequence: int) -> Message:

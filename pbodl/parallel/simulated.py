@@ -14,7 +14,7 @@ from pbodl.models.adaptation import next_moment
 from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.cluster.sharding import deal, join
-from pbodl.parallel.cluster_prior import adapts, take_prior
+from pbodl.parallel.cluster_prior import adapt_cluster, adapts
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import Message, decode, encode, split
 from pbodl.parallel.schedule import Schedule
@@ -41,7 +41,7 @@ class Cluster:
         self._half, self._sent = half, sent
         self.schedule = Schedule(workers, rows, burn_in)
         self.shards = deal(model, shards)
-        self._adapts, self._moments = adapts(model, workers, merge), 0
+        self._adapts, self._priors = adapts(model, workers, merge), 0
         self.workers = [Worker(model, f"worker-{n}", merge) for n in range(workers)]
 
     def learn(self, data: Any) -> NDArray[np.float64]:
@@ -66,11 +66,13 @@ class Cluster:
             for message in messages:
                 self.push(decode(encode(message, half=True)) if self._half else message)
             if self._adapts and first_shard.model.rows_learned == moment:
-                self._moments += 1
                 self.schedule.start_anew()
-                self.push(take_prior(first_shard.model, [shard.evidence() for shard in self.shards], self._moments))
+                self._priors = adapt_cluster(first_shard.model, self._evidence, self.push, self._priors)
             start = stop
         return ctr
+
+    def _evidence(self) -> list[NDArray[np.float64]]:
+        return [shard.evidence() for shard in self.shards]
 
     def push(self, message: Message) -> None:
         """Push a message to all shards."""

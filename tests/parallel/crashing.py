@@ -10,8 +10,8 @@ from pbodl.parallel.cluster.durable_shard import DurableShard, write_first
 from pbodl.parallel.cluster.sharding import deal, empty_part
 from pbodl.parallel.cluster.work_format import Done, Work, decode_done, decode_work, encode_done, encode_work
 from pbodl.parallel.cluster.worker_slot import WorkerSlot
-from pbodl.parallel.cluster_prior import take_prior
-from pbodl.parallel.message import encode
+from pbodl.parallel.cluster_prior import adapt_cluster
+from pbodl.parallel.message import Message, encode
 from pbodl.system.tensors import unpack
 
 
@@ -31,7 +31,7 @@ class Crashing:
         self.slots = [self._slot(number) for number in range(slots)]
         self._sent: dict[tuple[int, int], bytes] = {}
         self.killed = {"shard": 0, "slot": 0}
-        self._moments = 0
+        self._priors = 0
 
     def _host(self, number: int) -> DurableShard:
         return DurableShard(empty_part(self._model, self._shards), number, self._folder / str(number))
@@ -63,10 +63,14 @@ class Crashing:
 
     def adapt(self) -> None:
         """Adapt the prior, as `on_ray` does; what is interrupted is asked again."""
-        self._moments += 1
-        evidence = self._until_answered(("evidence", ()))
-        message = take_prior(self._model, [unpack(answer)["evidence"] for answer in evidence], self._moments)
-        self._until_answered(("push", (encode(message),)))
+
+        def evidence() -> list[Any]:
+            return [unpack(answer)["evidence"] for answer in self._until_answered(("evidence", ()))]
+
+        def push(message: Message) -> None:
+            self._until_answered(("push", (encode(message),)))
+
+        self._priors = adapt_cluster(self._model, evidence, push, self._priors)
 
     def _until_answered(self, call: Any) -> list[Any]:
         while True:

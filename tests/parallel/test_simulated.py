@@ -6,7 +6,7 @@ import pytest
 import pbodl
 from pbodl.data.convert import concat, from_data
 from pbodl.data.synthetic import World
-from pbodl.models.adaptation import FIRST
+from pbodl.models.adaptation import FIRST, ROUNDS
 from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.schedule import Round
@@ -41,7 +41,7 @@ def test_the_prior_follows_the_stream_bit_for_bit():
     cluster = Cluster(fm(), workers=1, rows=300)
     np.testing.assert_array_equal(cluster.learn(batch), ctr)
     assert differing(ref, cluster.model()) == []
-    assert cluster.shards[0].ledger["prior"].sequence == 3
+    assert cluster.shards[0].ledger["prior"].sequence == 3 * ROUNDS
 
 
 def test_the_prior_of_many_workers_and_shards_follows_the_stream():

@@ -34,7 +34,7 @@ from pbodl.parallel.cluster.shard_publisher import ShardPublisher
 from pbodl.parallel.cluster.sharding import deal, empty_part
 from pbodl.parallel.cluster.work_format import decode_work, encode_done
 from pbodl.parallel.cluster.worker_slot import DEPTH, WorkerSlot
-from pbodl.parallel.cluster_prior import adapts, take_prior
+from pbodl.parallel.cluster_prior import adapt_cluster, adapts
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import encode
 from pbodl.parallel.shard import Shard
@@ -120,15 +120,14 @@ class OnRay:
         self._clients = CallClients(settings.shards, actors.finder(self.shards), token)
         adapt = self._adapt if adapts(model, settings.workers, settings.merge) else None
         self.coordinator = Coordinator(self.dispatcher, schedule, settings.workers, model.rows_learned, adapt)
-        self._moments = 0
+        self._priors = 0
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         self._read += len(batch)
         return self.coordinator.learn(batch)
 
     def _adapt(self) -> None:
-        self._moments += 1
-        adapt_shards(self._clients, self._model, self._shards, self._moments)
+        self._priors = adapt_shards(self._clients, self._model, self._shards, self._priors)
 
     def close(self) -> None:
         """Stop waiting and shut down."""
@@ -180,10 +179,13 @@ def start_shards(
     return names
 
 
-def adapt_shards(clients: CallClients, model: DeepProbit, shards: int, moment: int) -> None:
-    """Adapt the prior of all shards by their evidence, for the `moment`-th time; nothing may be under way."""
-    evidence = [unpack(answer)["evidence"] for answer in clients.ask([("evidence", ())] * shards)]
-    clients.ask([("push", (encode(take_prior(model, evidence, moment)),))] * shards)
+def adapt_shards(clients: CallClients, model: DeepProbit, shards: int, sent: int) -> int:
+    """Adapt the prior of all shards by their evidence (`adapt_cluster`); nothing may be under way."""
+
+    def evidence() -> list[NDArray[np.float64]]:
+        return [unpack(answer)["evidence"] for answer in clients.ask([("evidence", ())] * shards)]
+
+    return adapt_cluster(model, evidence, lambda message: clients.ask([("push", (encode(message),))] * shards), sent)
 
 
 def minibatch(workers: int) -> int:

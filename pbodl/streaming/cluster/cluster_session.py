@@ -27,7 +27,7 @@ from pbodl.parallel.cluster.ray_actors import Actors
 from pbodl.parallel.cluster.remote_calls import TOKEN, CallClients
 from pbodl.parallel.cluster.sharding import empty_part
 from pbodl.parallel.cluster_prior import adapts
-from pbodl.streaming.cluster.cluster_snapshot import VoidSnapshot, check_cut, check_sound, entries_of, moments_of, restored_shard
+from pbodl.streaming.cluster.cluster_snapshot import VoidSnapshot, check_cut, check_sound, entries_of, priors_of, restored_shard
 from pbodl.streaming.cluster.partition_list import Partition
 from pbodl.streaming.cluster.stream_actor import PARTITIONS, ActorReport, ActorTask, StreamActor, decode_report, part_of_partition
 from pbodl.streaming.cluster.stream_worker import WorkerSettings
@@ -65,7 +65,7 @@ class ClusterSession:
         self.reports: list[ActorReport | None] = [None] * settings.workers
         self._numbers = [0] * settings.workers  # of the last report of each worker
         self._epochs = [0] * settings.workers
-        self.moments, self.seen = moments_of(facts["entries"]), plan.snapshot.counters["rows_learned"]
+        self._priors, self.seen = priors_of(facts["entries"]), plan.snapshot.counters["rows_learned"]
         self._adapts = adapts(model, settings.workers, settings.merge)
         self.limit = next_moment(self.seen) if self._adapts else float("inf")  # rows at which the workers stop for a new prior
         self.finishing = False
@@ -160,9 +160,7 @@ class ClusterSession:
         if not self._adapts or self.seen < self.limit:
             return False
         with self.paused():
-            moment = self.moments + 1
-            adapt_shards(self._shards, self.model, self.plan.settings.shards, moment)
-            self.moments = moment
+            self._priors = adapt_shards(self._shards, self.model, self.plan.settings.shards, self._priors)
             self.seen = self.about()[0].counters["rows_learned"]
             self.limit = next_moment(self.seen)
         self.poll()  # tells the workers how far they may go now

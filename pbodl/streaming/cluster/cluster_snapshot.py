@@ -67,8 +67,8 @@ def restored_shard(part: DeepProbit, number: int, entries: Mapping[str, Sequence
     return shard
 
 
-def moments_of(entries: Mapping[str, Sequence[Any]]) -> int:
-    """How often the prior was adapted."""
+def priors_of(entries: Mapping[str, Sequence[Any]]) -> int:
+    """How many messages with a new prior there were."""
     return int(entries.get(PRIOR, (0, 0, 0.0))[0])
 
 

@@ -11,7 +11,7 @@ from pbodl.streaming.cluster.cluster_snapshot import (
     check_partitions,
     check_sound,
     entries_of,
-    moments_of,
+    priors_of,
     restored_shard,
 )
 from tests.parallel.logs import fm
@@ -39,7 +39,7 @@ def test_what_does_not_agree_makes_it_void(rows, own, lost, twice):
 
 def test_another_number_of_shards_has_the_same_ledger():
     entries = entries_of(shards(5, 5))
-    assert entries["a"] == [7, 5, 4.0] and moments_of(entries) == 3
+    assert entries["a"] == [7, 5, 4.0] and priors_of(entries) == 3
     found = [restored_shard(fm(), number, entries, 0.25) for number in range(3)]
     assert {(shard.ledger["a"].sequence, shard.ledger["a"].rows) for shard in found} == {(7, 5)}
     assert sum(shard.ledger["a"].precision for shard in found) == 4.0
