@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--moments", type=int, nargs="*", default=MOMENTS)
     parser.add_argument("--makes", nargs="*", default=["world", "shop"], help="of worlds")
     arguments = parser.parse_args()
-    print("| log | model | rows | sd, rms error |", " | ".join(FREQUENCIES), "| rank correlation |")
+    print("| log | model | rows | sd, rms error |", " | ".join(FREQUENCIES), "| rank correlation, of |")
     print("|---|---|--:|---|" + "---|" * len(FREQUENCIES) + "--:|")
     for seed in arguments.seeds:
         for name, schema, batch, truth, seen in logs(seed, max(arguments.moments) + NEXT):
@@ -84,9 +84,8 @@ def main() -> None:
                         some = (seen[now] >= least) & (seen[now] < most)
                         inside = coverage(mean[some], deviation[some], truth[now][some])["inside"] if some.sum() >= 30 else None
                         cells.append("/".join(f"{100 * inside[str(level)]:.0f}" for level in LEVELS) if inside else "–")
-                    figures = (
-                        f"{whole['deviation']:.2f}, {whole['error']:.2f} | {' | '.join(cells)} | {whole['rank_correlation']:.2f}"
-                    )
+                    figures = f"{whole['deviation']:.2f}, {whole['error']:.2f} | {' | '.join(cells)}"
+                    figures += f" | {whole['rank_correlation']:.2f}, {whole['rank_ceiling']:.2f}"
                     print(f"| {name} | {label} | {moment:,} | {figures} |", flush=True)
 
 

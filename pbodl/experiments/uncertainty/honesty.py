@@ -26,14 +26,20 @@ def latent(probability: Floats) -> Floats:
 
 
 def coverage(mean: Floats, deviation: Floats, truth: Floats) -> dict[str, Any]:
-    """How well intervals of N(m, v) cover true latents, and whether the deviation says where the errors are."""
+    """How well intervals of N(m, v) cover true latents, and whether the deviation says where the errors are.
+
+    Even errors that are exactly normal, with exactly these deviations, have a rank correlation with them far below 1, because a
+    single error says little about its scale: `rank_ceiling` is that of such errors.
+    """
     error = np.abs(truth - mean)
+    normal = np.abs(np.random.default_rng(0).standard_normal(len(deviation))) * deviation
     inside = {str(level): float(np.mean(error <= bound * deviation)) for level, bound in zip(LEVELS, BOUNDS, strict=True)}
     return {
         "inside": inside,
         "deviation": float(np.sqrt(np.mean(deviation**2))),
         "error": float(np.sqrt(np.mean(error**2))),
         "rank_correlation": _correlation(_ranks(deviation), _ranks(error)),
+        "rank_ceiling": _correlation(_ranks(deviation), _ranks(normal)),
     }
 
 

@@ -11,7 +11,7 @@ from pbodl.training.report.chart_data import bar_chart, calibration_plot
 from pbodl.training.report.page import charts, page, section, table, write_page
 
 COLUMNS = ("rows of", "rows", "clicked", "predicted", "log loss", "latent deviation")
-WITH_TRUTH = ("rms error", *(f"inside {level} %" for level in LEVELS), "rank correlation")
+WITH_TRUTH = ("rms error", *(f"inside {level} %" for level in LEVELS), "rank correlation", "of")
 CHECKED = ("learned before", "learned after", "change²", "fall of variance", "ratio")
 
 
@@ -57,7 +57,7 @@ def _figures(line: Mapping[str, Any]) -> list[str]:
     if "inside" not in line:
         return shown
     inside = [f"{100 * line['inside'][str(level)]:.0f}" for level in LEVELS]
-    return [*shown, f"{line['error']:.3f}", *inside, _number(line["rank_correlation"])]
+    return [*shown, f"{line['error']:.3f}", *inside, _number(line["rank_correlation"]), _number(line["rank_ceiling"])]
 
 
 def _check(line: Mapping[str, Any]) -> list[str]:

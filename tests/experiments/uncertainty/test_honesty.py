@@ -35,6 +35,11 @@ def test_the_rank_correlation_tells_whether_errors_are_where_the_deviation_is():
     assert coverage(MEAN, np.ones(len(MEAN)), MEAN + NOISE)["rank_correlation"] is None
 
 
+def test_the_rank_correlation_of_errors_that_are_as_large_as_the_deviation_says_is_its_ceiling():
+    found = coverage(MEAN, DEVIATION, MEAN + DEVIATION * NOISE)
+    assert found["rank_correlation"] == pytest.approx(found["rank_ceiling"], abs=0.02) and found["rank_ceiling"] < 0.9
+
+
 @pytest.mark.parametrize("doubt", [1.0, 2.0])
 def test_an_exact_posterior_is_a_martingale_and_one_that_is_too_sure_is_not(doubt):
     """Weights ~ N(0, 1), seen with noise of variance 1 once and then five times; beliefs with variances divided by `doubt`."""
