@@ -21,6 +21,8 @@ from pbodl.data.synthetic import World
 from pbodl.training.config import check_config, read_config
 from pbodl.training.paired import difference, resampled
 
+# Linear weights alone: the vectors are too narrow to matter.
+LINEAR: dict[str, Any] = {"dim": 1, "hidden": (), "prior": pbodl.Prior(embedding=1e-9), "initial_spread": 0.0}
 MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "PairFM": (pbodl.PairFM, {}),
     "FM-MLP": (pbodl.FMMLP, {}),
@@ -28,9 +30,9 @@ MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "FFM-MLP, shortcut": (pbodl.FFMMLP, {"shortcut": True}),
     "MatchBox": (pbodl.MatchBox, {}),
     "AdPredictor": (pbodl.AdPredictor, {}),
-    # The rivals' forms with what our own models have: a wide bias, and priors that follow the stream. Without layers, the sum of
-    # single weights is AdPredictor's form, and FM between groups is MatchBox's.
-    "AdPredictor, priors that follow": (pbodl.SparseMLP, {"dim": 1, "hidden": (), "linear": False, "initial_spread": 0.0}),
+    # The rivals' forms with what our own models have: a wide bias, and priors that follow the stream. Linear weights alone are
+    # AdPredictor's form, and FM between groups, without layers, is MatchBox's.
+    "AdPredictor, priors that follow": (pbodl.SparseMLP, LINEAR),
     "MatchBox, priors that follow": (pbodl.FMMLP, {"hidden": ()}),
 }
 PART = 65_536

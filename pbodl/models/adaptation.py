@@ -2,11 +2,11 @@
 
 At fixed moments, after 2048, 3072, 4096, 6144, 8192, ... rows, every field's prior variances are estimated from its rows
 (`kernels.prior_exchange`): one for the linear weights, and one for each group of the embedding (FFM has several vectors per
-feature, and so learns which groups do not interact). A few well-determined weights of the specified variance count as prior
-evidence: PSEUDO of linear weights, PSEUDO_VECTORS of vectors, whose products say less about each. The estimate stays within REACH
+feature, and so learns which groups do not interact). Some well-determined weights of the specified variance count as prior
+evidence: PSEUDO linear weights, PSEUDO_VECTORS of vectors, which are known by their products only. The estimate stays within REACH
 of the specification. All rows then exchange the old prior for the new one, as if they had had it from the start, and new rows start
-from it. Where most weights are known a little, one estimate goes only part of the way to the likeliest prior; each moment takes
-ROUNDS of them.
+from it. Where most weights are known a little, one estimate goes only part of the way to the likeliest prior. So linear weights get
+ROUNDS of them at each moment. Vectors get one: a network whose vectors' priors follow faster becomes too unsure.
 
 In a model of pairs, vectors and the pairs' weights share one scale, and two priors that follow would chase each other. There the
 weights carry the scale: only the proportions of the vectors' variances follow, within PROPORTIONS, and their mean stays as
@@ -21,6 +21,7 @@ from a draw, and without this correction the drawn network would have a level of
 without a given base rate it starts at 1/2, and finds the level in the first rows.
 """
 
+from collections.abc import Callable, Iterator
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 FIRST = 2048  # rows; a power of two, as minibatches usually are
 ROUNDS = 3
-PSEUDO, PSEUDO_VECTORS = 0.3, 2.0
+PSEUDO, PSEUDO_VECTORS = 0.3, 5.0
 OLDEST = 30.0  # half-lives/ln 2: beyond it nothing is left of the start
 REACH = (1 / 50, 10.0)
 FAR = 2.0
@@ -82,8 +83,8 @@ def in_force(model: "DeepProbit") -> tuple[NDArray[np.float32], NDArray[np.float
 
 def adapt(model: "DeepProbit") -> None:
     """Estimate the prior variances from the current rows and exchange them; move the centres of the hidden units."""
-    for _ in range(ROUNDS):
-        exchange(model, estimated(model, evidence(model)))
+    for prior in estimates(model, lambda: evidence(model)):
+        exchange(model, prior)
     move_centres(model)
 
 
@@ -121,7 +122,15 @@ def _forgotten(model: "DeepProbit") -> tuple[float, float, float]:
     return -np.inf, age if by_variance or drawn else 0.0, age if by_variance else 0.0
 
 
-def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
+def estimates(model: "DeepProbit", found: Callable[[], Floats]) -> Iterator[RowPrior]:
+    """The priors of a moment; `found` gives the evidence under the one before."""
+    first = estimated(model, found())
+    yield first
+    for _ in range(ROUNDS - 1):
+        yield estimated(model, found())._replace(variance=first.variance)
+
+
+def estimated(model: "DeepProbit", found: Floats) -> RowPrior:
     """The prior that the evidence implies."""
     spec, (squares, determined) = model.spec, found
     fields, width = model.row_prior.variance.shape
@@ -130,10 +139,10 @@ def estimated(model: "DeepProbit", found: NDArray[np.float64]) -> RowPrior:
     embedding, linear = specified(spec, names, grouped[1])
     by_group = found[:, :, :width].reshape(2, *grouped).sum(axis=3)
     if model.op == PAIRS:
-        free = _estimate(*by_group, embedding, PSEUDO_VECTORS, PROPORTIONS)
+        free = _estimate(by_group[0], by_group[1], embedding, PSEUDO_VECTORS, PROPORTIONS)
         embedding = _proportions(free, embedding, model.schema.group_codes)
     else:
-        embedding = _estimate(*by_group, embedding, PSEUDO_VECTORS)
+        embedding = _estimate(by_group[0], by_group[1], embedding, PSEUDO_VECTORS)
     return row_prior(spec, embedding, _estimate(squares[:, width], determined[:, width], linear, PSEUDO))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.models.adaptation import ROUNDS, estimated
+from pbodl.models.adaptation import estimates
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import Message, prior_message
@@ -28,16 +28,12 @@ def adapt_cluster(
 ) -> int:
     """Adapt the prior once; returns how many messages of the source "prior" there are now, `sent` of them before.
 
+    model     the model of any shard
     evidence  asks all shards for their evidence
     push      sends a message to all shards
     """
-    for number in range(sent + 1, sent + ROUNDS + 1):
-        push(take_prior(model, evidence(), number))
-    return sent + ROUNDS
-
-
-def take_prior(model: DeepProbit, evidence: Sequence[NDArray[np.float64]], sequence: int) -> Message:
-    """Message number `sequence` of the source "prior", from the evidence of all shards; `model` is the model of any shard."""
-    prior = estimated(model, np.sum(evidence, axis=0))
-    variances = np.column_stack([prior.variance[:, :: model.spec.dim], prior.linear_variance])
-    return prior_message(SOURCE, sequence, variances, prior.variance.shape[1] + int(model.spec.linear))
+    for prior in estimates(model, lambda: np.sum(evidence(), axis=0)):
+        sent += 1
+        variances = np.column_stack([prior.variance[:, :: model.spec.dim], prior.linear_variance])
+        push(prior_message(SOURCE, sent, variances, prior.variance.shape[1] + int(model.spec.linear)))
+    return sent

@@ -45,7 +45,7 @@ def test_the_prior_follows_the_stream_bit_for_bit():
 
 
 def test_the_prior_of_many_workers_and_shards_follows_the_stream():
-    batch, ref = market_log(FIRST + 100), fm()
+    batch, ref = market_log(4 * FIRST + 100), fm()
     ref.learn(batch)
     cluster = Cluster(fm(), workers=4, rows=32, shards=3)
     cluster.learn(batch)

@@ -10,7 +10,7 @@ from pbodl.errors import InputError
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.sharded_state import rows_at, shard_of
 from pbodl.parallel.cluster.shard_publisher import ShardPublisher
-from pbodl.parallel.cluster_prior import take_prior
+from pbodl.parallel.cluster_prior import adapt_cluster
 from pbodl.parallel.simulated import Cluster
 from pbodl.publishing.model_folder import DELTA, FULL, FolderEntry, ModelFolder
 from pbodl.publishing.parts_manifest import KEPT, newest_parts, newest_version
@@ -190,13 +190,13 @@ def fails() -> list[str]:
 
 def test_a_shard_that_was_restarted_publishes_all_its_rows_and_the_others_go_on(tmp_path):
     trial, follower = Trial(tmp_path), PartsFollower(tmp_path)
+    shards = trial.cluster.shards
     for number, rows in enumerate(steps(), 1):
         trial.learn(rows)
         if number == 4:
             trial.shards.restart(1)
         if number == 6:  # all rows change
-            evidence = [shard.evidence() for shard in trial.cluster.shards]
-            trial.cluster.push(take_prior(trial.cluster.shards[0].model, evidence, 1))
+            adapt_cluster(shards[0].model, lambda: [shard.evidence() for shard in shards], trial.cluster.push, 0)
         trial.publish()
         assert follower.poll()
         assert_is(follower.version, trial.cluster.model())
