@@ -13,8 +13,8 @@ With X = ln 2 · age/half-life, L = γ/((1-γ)(1-e^-X)) the evidence at its heig
 following mean and variance step by step gives
     s = 1 - r^Γ        E w² = v₀ f        w = m - δ (1-s)
     f = s² + (1-Γ) [(1 - r^2Γ)/2 + Γ² (1 - r^(2Γ-1))/((2Γ-1)(e^X - Γ))]
-so v₀ = Σ w²/Σ f. Without forgetting, X = 0, this is s = f = γ. `PairFM` counts only rows with γ of at least DETERMINED, which the
-stream tells as much as it makes them forget.
+so v₀ = Σ w²/Σ f. Without forgetting, X = 0, this is s = f = γ. Where nothing tells how old a model is, only weights with γ of at
+least DETERMINED count, which the stream tells as much as it makes them forget.
 
 Exchanging v₀ for v₁ leaves λ and η as they are, so it is exact for Gaussian weights:
     1/v' = 1/v + 1/v₁ - 1/v₀       m'/v' = m/v + δ (1/v₁ - 1/v₀)

@@ -114,7 +114,7 @@ def _forgotten(model: "DeepProbit") -> tuple[float, float, float]:
     """
     half_life, by_variance, table = float(model.forgetting.half_life), not model.spec.decay_mean, model.table
     known = table.size > 0 and float(np.mean(table.count <= 2)) >= SOME
-    if model.op == PAIRS or not half_life or not known:
+    if not half_life or not known:
         return DETERMINED if half_life and by_variance else -np.inf, 0.0, 0.0
     span = model.clock - (0.0 if model.counts_rows else float(table.last_seen.min()))
     age = min(float(np.log(2.0)) * max(span, 0.0) / half_life, OLDEST)
