@@ -186,17 +186,21 @@ def settled(spec: Any, op: int, n_fields: int) -> Any:
 # the truth is known, in worlds of two makes (docs/lab/uncertainty.md). They are below 1 where the moments, or vectors that know
 # little, say too much. Learning goes on with the variance itself, and so do the CTRs.
 BY_MOMENTS = {interaction.CONCAT: 2.8, interaction.SUM: 1.5, interaction.FM: 1.0, interaction.FFM: 0.8}
+ONE_LAYER_BY_MOMENTS = {interaction.CONCAT: 2.5}
+SHORTCUT_BY_MOMENTS = {interaction.CONCAT: 1.4, interaction.SUM: 0.55}
 WITHOUT_PRODUCTS = {interaction.CONCAT: 3.0, interaction.SUM: 2.0}
 WITHOUT_LAYERS = {interaction.CONCAT: 1.0, interaction.SUM: 1.0, interaction.FM: 0.85, interaction.FFM: 0.65}
 WITH_LAYERS, WITH_SHORTCUT = 1.5, 1.3
 
 
 def doubt_of(op: int, spec: DeepSpec) -> float:
-    """The factor for a network; 1 where somebody asked for plain moments that are known to add up wrongly."""
+    """The factor for a network; 1 where somebody asked for moments of products that are known to add up wrongly."""
     if spec.fm_variance == "paper":
         return 1.0
     if spec.fm_variance == "exact":
-        return 1.0 if spec.adds_up_wrongly else BY_MOMENTS[op]
+        if not spec.adds_up_wrongly:
+            return BY_MOMENTS[op]
+        return (SHORTCUT_BY_MOMENTS if spec.shortcut else ONE_LAYER_BY_MOMENTS if spec.hidden else {}).get(op, 1.0)
     if not spec.hidden:
         return WITHOUT_LAYERS[op]
     return WITHOUT_PRODUCTS.get(op, WITH_SHORTCUT if spec.shortcut else WITH_LAYERS)
