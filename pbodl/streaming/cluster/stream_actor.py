@@ -59,6 +59,7 @@ class ActorTask(NamedTuple):
     accept_gap: bool
     until_end: bool
     settings: tuple[Any, ...]  # `WorkerSettings`
+    shard_timeout: float | None = None  # seconds that a shard may be silent before it is asked anew
 
 
 class RecordStart(NamedTuple):
@@ -100,7 +101,7 @@ class StreamActor:
         self._records: dict[str, dict[str, Any]] = {}
         self._lanes: list[tuple[PartitionLane, StreamReader, ReadAhead[ReadStep]]] = []
         self._worker: StreamWorker | None = None
-        self._clients = CallClients(len(shards), finder(shards), token)
+        self._clients = CallClients(len(shards), finder(shards), token, task.shard_timeout)
         threading.Thread(target=self._run, args=(task,), daemon=True).start()
         methods: dict[str, Callable[..., Bytes]] = {
             "pause": self.pause,

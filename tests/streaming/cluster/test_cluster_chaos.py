@@ -132,6 +132,29 @@ def test_a_worker_that_hangs_is_replaced(tmp_path, monkeypatch):
     check_posterior(tmp_path / "run", events)
 
 
+def test_a_shard_that_hangs_is_replaced(tmp_path):
+    """Ray does not take a stopped process for dead; whoever waits for it would wait without end."""
+    events = visits(0, 4000)
+    write_events(tmp_path / "events", events, PARTITIONS)
+    stopped: list[psutil.Process] = []
+
+    def ready(number: int) -> bool:
+        return number == 0 and sum(journalled(tmp_path)) > 40_000
+
+    def stop(number: int) -> bool:
+        stopped.extend(sorted(actors("ShardActor"), key=lambda process: process.pid)[:1])
+        for process in stopped:
+            process.send_signal(signal.SIGSTOP)
+        return bool(stopped)
+
+    options = Options(str(tmp_path / "events"), tmp_path / "run", JOIN, until_end=True, workers=2)
+    with Chaos(ready, stop) as chaos:
+        figures = online_on_ray(SETTINGS, options, ClusterOptions(shards=2, rows=16, half=False, shard_timeout=5.0))
+    assert chaos.strikes == 1 and figures["ledger"]["sound"]
+    assert not stopped[0].is_running() or stopped[0].status() == psutil.STATUS_ZOMBIE
+    check_posterior(tmp_path / "run", events)
+
+
 def test_a_machine_that_stands_still_and_wakes_up_cannot_write(tmp_path, monkeypatch):
     """All processes of a Ray node are stopped. The others replace them; when they live again, the shards refuse what they send."""
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listen on 127.0.0.1
