@@ -133,8 +133,8 @@ class CallClients:
             if under_way and connection is not None:
                 try:
                     error, answer = _receive_all(connection)
-                except OSError as error:
-                    self._fail(server, error)
+                except OSError as failure:
+                    self._fail(server, failure)
                 else:
                     if error.startswith(FENCED):
                         raise Fenced(error.decode().removeprefix("Fenced: "))
