@@ -75,7 +75,7 @@ class KafkaTopic:
         self._lock = threading.Lock()  # held while a snapshot is written: partitions go before or after, not in between
         self._offsets = GroupOffsets(self._consumer, self.topic, self.name)
         self._lost: Lost | None = None
-        self._subscribed = False
+        self._subscribed = self._closing = False
 
     def start(self, at: str) -> StreamPosition:
         if self.group is not None:
@@ -191,7 +191,9 @@ class KafkaTopic:
                 self._ask(functools.partial(self._consumer.seek, part))
 
     def _gained(self, consumer: Any, partitions: list[Any]) -> None:
-        """Take partitions over."""
+        """Take partitions over, unless we are on our way out."""
+        if self._closing:
+            return
         starts = self._from_snapshot(partitions)
         self._owned |= {part.partition for part in partitions}
         (consumer.incremental_assign if self._incremental else consumer.assign)(starts)
@@ -268,6 +270,7 @@ class KafkaTopic:
         return (self.group is None or bool(self._owned)) and self.lag(after) == 0
 
     def close(self) -> None:
+        self._closing = True
         if self._offsets.committed != self._offsets.saved:
             with suppress(Lost):
                 self._offsets.commit(self._owned)
