@@ -36,6 +36,7 @@ from pbodl.streaming.sources.event_source import StreamPosition, open_source
 from pbodl.streaming.stream_learner import StreamOptions
 from pbodl.streaming.stream_reader import AHEAD, ReadStep, StreamReader
 from pbodl.streaming.watchdog import StretchEvidence
+from pbodl.system.patience import when_there_is_room
 from pbodl.system.read_ahead import ReadAhead
 from pbodl.system.tensors import Bytes, pack, unpack
 from pbodl.training.config import check_config
@@ -92,7 +93,7 @@ class StreamActor:
 
     def __init__(self, task: ActorTask, shards: Sequence[str], token: bytes) -> None:
         task = ActorTask(*task)
-        self._epoch = new_epoch(Path(task.session) / "epochs")
+        self._epoch = when_there_is_room(lambda: new_epoch(Path(task.session) / "epochs"), "a stream worker")
         self._turn = threading.Condition()
         self._held, self._resting = True, False
         self._failure: tuple[str, bool] | None = None
