@@ -180,6 +180,9 @@ def speed(rows: int, workers: int, shards: int, rounds: int, kind: str) -> None:
         for what, count in (("start", START), ("all", rows)):
             whole, parts = _write_events(folder / what, world, count, workers)
             ways = {"one process": ["--source", whole], f"{workers} x {shards}": ["--source", parts, *cluster]}
+            if what == "start":
+                for label, more in ways.items():  # compiles
+                    _run([*base, "--out", str(folder / f"compiling-{label}".replace(" ", "-")), *more])
             for lap in range(rounds):
                 for label, more in ways.items():
                     out = str(folder / f"{what}-{label}-{lap}".replace(" ", "-"))
