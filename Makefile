@@ -55,7 +55,7 @@ kafka: ## fetch a Kafka broker for the tests into the cache folder; needs Java 1
 		-DoutputDirectory=$(KAFKA) dependency:copy-dependencies && touch $(KAFKA)/complete; }
 
 test-kafka: $(READY) programs kafka ## the tests with real Kafka brokers, the slow ones too
-	PBODL_TEST_KAFKA=required $(BIN)/pytest -q -m kafka tests
+	PBODL_TEST_KAFKA=required PBODL_CHAOS_KILLS=$(or $(PBODL_CHAOS_KILLS),2) $(BIN)/pytest -q -m kafka tests
 
 fuzz: $(READY) ## fuzz the readers of foreign bytes: guided by coverage as plain Python, then the compiled code at speed
 	test -x .venv-fuzz/bin/python || { $(PYTHON) -m venv .venv-fuzz && .venv-fuzz/bin/python -m pip -q install atheris; }

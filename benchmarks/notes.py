@@ -32,8 +32,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "negative_rate = 0.3, sets = 4": {"training": {"negative_rate": 0.3, "sets": 4}},
     'negative_rate = 0.3, sets = 2, power = "paper"': {"training": {"negative_rate": 0.3, "sets": 2, "power": "paper"}},
     "8 workers": {"workers": 8},
-    '8 workers, merge = "add"': {"workers": 8, "training": {"merge": "add"}},
-    '8 workers, merge = "add", burn_in = "50k"': {"workers": 8, "training": {"merge": "add", "burn_in": "50k"}},
     '8 workers, burn_in = "50k"': {"workers": 8, "training": {"burn_in": "50k"}},
     'half_life = "7d"': {"training": {"half_life": "7d"}},
     "model.paper = true": {"model": {"paper": True}},
@@ -53,7 +51,8 @@ def outcome(setting: dict[str, Any], world: World, train: Batch, test: Batch, ki
     tables = {"schema": msgspec.to_builtins(world.schema), "model": model_keys, "training": setting.get("training", {})}
     config = check_config(tables)
     model = new_model(config, train)
-    # Threads in turns: what several workers do to accuracy, the same in every run; their speed is another matter.
+    # Threads in turns: what several workers do to accuracy, the same in every run; their speed is another matter. In turns, merge =
+    # "add" is one worker, bit for bit.
     learn_with_threads(model, setting.get("workers", 1), config.training.merge, burn_in_of(config.training.burn_in), in_turns=True)
     seen, frozen, cpu = StreamMetrics(), StreamMetrics(), 0.0
     for start in range(0, len(train), CHUNK):
@@ -75,8 +74,8 @@ def measure(rows: int, seeds: Sequence[int], kind: str, only: str | None) -> Non
     found: dict[str, list[Outcome]] = {name: [] for name in chosen}
     worlds, cut = [World(seed=seed, rows=rows) for seed in seeds], rows * 9 // 10
     logs = [from_data(world.schema, pa.Table.from_batches(list(world.batches())), labelled=True) for world in worlds]
-    outcome({}, worlds[0], logs[0].rows(0, cut // 10), logs[0].rows(cut, rows), kind)  # compile
     for name, setting in chosen.items():
+        outcome(setting, worlds[0], logs[0].rows(0, cut // 10), logs[0].rows(cut, rows), kind)  # compile
         for world, log in zip(worlds, logs, strict=True):
             found[name].append(outcome(setting, world, log.rows(0, cut), log.rows(cut, rows), kind))
             print(f"seed {world.seed}, {name}: {found[name][-1]}", flush=True)

@@ -3,7 +3,8 @@
 accuracy   one process and a cluster (`--workers`, `--shards`) on the same events of a generated world, nine tenths of `--rows`;
            the cluster is the real one without processes: in each round, all workers learn from the same weights. Both are then
            tested on the last tenth, frozen
-speed      `pbodl online` in one process and with --engine ray on the same files: seconds and processor seconds of all processes
+speed      `pbodl online` in one process and with --engine ray on the same files: seconds and processor seconds of all processes,
+           and what is left of them without those of a run with few rows
 pause      how long a shard of `--features` features waits for a copy of its process, and how long the copy writes
 """
 
@@ -48,6 +49,7 @@ from pbodl.training.config import Config, check_config, to_toml
 from pbodl.training.stream_metrics import StreamMetrics
 
 CHUNK, DELAY, HERE = 20_000, 60.0, StreamPosition()
+START = 5000  # rows of a run that shows what the start costs
 
 
 def settings_of(world: World, kind: str) -> Config:
@@ -172,37 +174,59 @@ def accuracy(rows: int, seeds: list[int], workers: int, shards: int, minibatch_r
 def speed(rows: int, workers: int, shards: int, rounds: int, kind: str) -> None:
     world = World(seed=0, rows=rows)
     config = settings_of(world, kind)
+    cluster = ["--engine", "ray", "--workers", str(workers), "--shards", str(shards)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "online.toml").write_text(to_toml(config))
-        files = []
-        for part in range(workers):
-            (folder / "events" / str(part)).mkdir(parents=True)
-            files.append((folder / "events" / str(part) / "a.jsonl").open("wb"))
-        with (folder / "all.jsonl").open("wb") as whole:
-            for chunk in chunks_of(world, rows):
-                for event in chunk:
-                    line = msgspec.json.encode(event) + b"\n"
-                    files[int(event["id"], 16) % workers].write(line)
-                    whole.write(line)
-        for file in files:
-            file.close()
-        ways = {"one process": ["--source", str(folder / "all.jsonl")]}
-        cluster = ["--engine", "ray", "--workers", str(workers), "--shards", str(shards)]
-        ways[f"{workers} x {shards}"] = ["--source", str(folder / "events"), *cluster]
         base = [sys.executable, "-m", "pbodl.cli", "online", "--config", str(folder / "online.toml"), "--until-end", "--json"]
-        for lap in range(rounds):
-            for label, more in ways.items():
-                began, out = time.monotonic(), str(folder / f"{label}-{lap}".replace(" ", "-"))
-                with subprocess.Popen([*base, "--out", out, *more], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-                    used = _follow(process.pid)
-                    assert process.stdout is not None
-                    figures = json.loads(process.stdout.read().splitlines()[-1])
-                print(
-                    f"{label}: {time.monotonic() - began:.0f} s, processor time {used():.0f} s; AUC {figures['auc']:.4f}, log loss "
-                    f"{figures['log_loss']:.4f}, {figures['rows_learned']:,} rows",
-                    flush=True,
-                )
+        spent: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for what, count in (("start", START), ("all", rows)):
+            whole, parts = _write_events(folder / what, world, count, workers)
+            ways = {"one process": ["--source", whole], f"{workers} x {shards}": ["--source", parts, *cluster]}
+            if what == "start":
+                for label, more in ways.items():  # compiles
+                    _run([*base, "--out", str(folder / f"compiling-{label}".replace(" ", "-")), *more])
+            for lap in range(rounds):
+                for label, more in ways.items():
+                    out = str(folder / f"{what}-{label}-{lap}".replace(" ", "-"))
+                    seconds, used, figures = _run([*base, "--out", out, *more])
+                    spent.setdefault((label, what), []).append((seconds, used))
+                    print(
+                        f"{label}, {count:,} rows: {seconds:.0f} s, processor time {used:.0f} s; AUC {figures['auc']:.4f}, "
+                        f"log loss {figures['log_loss']:.4f}, {figures['rows_learned']:,} rows learned",
+                        flush=True,
+                    )
+    print("\nwithout the start, medians:")
+    for label in dict.fromkeys(label for label, _ in spent):
+        whole_run, start = (np.median(spent[label, what], axis=0) for what in ("all", "start"))
+        print(f"{label}: {whole_run[0] - start[0]:.0f} s, processor time {whole_run[1] - start[1]:.0f} s")
+
+
+def _write_events(folder: Path, world: World, rows: int, workers: int) -> tuple[str, str]:
+    """Files with the events of the first rows: all in one, and dealt out by their ids."""
+    files = []
+    for part in range(workers):
+        (folder / "events" / str(part)).mkdir(parents=True)
+        files.append((folder / "events" / str(part) / "a.jsonl").open("wb"))
+    with (folder / "all.jsonl").open("wb") as whole:
+        for chunk in chunks_of(world, rows):
+            for event in chunk:
+                line = msgspec.json.encode(event) + b"\n"
+                files[int(event["id"], 16) % workers].write(line)
+                whole.write(line)
+    for file in files:
+        file.close()
+    return str(folder / "all.jsonl"), str(folder / "events")
+
+
+def _run(command: list[str]) -> tuple[float, float, dict[str, Any]]:
+    """Seconds, processor seconds of all processes, and the figures of a run."""
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        used = _follow(process.pid)
+        assert process.stdout is not None
+        figures = json.loads(process.stdout.read().splitlines()[-1])
+    return time.monotonic() - began, used(), figures
 
 
 def _follow(pid: int) -> Any:

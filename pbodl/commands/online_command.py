@@ -19,6 +19,7 @@ from pbodl.commands.shared_options import (
     Preset,
     RayAddress,
     Shards,
+    ShardTimeout,
     WireBits,
     finite,
     print_json,
@@ -26,7 +27,7 @@ from pbodl.commands.shared_options import (
 from pbodl.commands.warmup_command import tell_if_compiling
 from pbodl.errors import InputError
 from pbodl.models.snapshot import snapshots
-from pbodl.parallel.engines import check_engine
+from pbodl.parallel.engines import SHARD_TIMEOUT, check_engine
 from pbodl.streaming.metrics_board import LOOPBACK
 from pbodl.streaming.online_service import Options, parse_speed
 from pbodl.streaming.online_service import online as learn_online
@@ -66,6 +67,7 @@ def online(
     shards: Shards = 1,
     minibatch: Minibatch = None,
     wire_bits: WireBits = 16,
+    shard_timeout: ShardTimeout = SHARD_TIMEOUT,
     burn_in: Annotated[list[str], typer.Option(help="Log to learn first; the stream continues where it ends.")] = [],  # noqa: B006
     begin: Annotated[str, typer.Option(help="Position in the stream where a new run begins: start, or end.")] = "start",
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop when the stream has no more events.")] = False,
@@ -84,7 +86,7 @@ def online(
     """Learn from a live stream. Joins impressions with their late clicks, learns each exactly once, and publishes the model."""
     if begin not in ("start", "end"):
         raise InputError(f"--begin is {begin!r}; allowed are 'start' and 'end'")
-    check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits)
+    check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits, shard_timeout=shard_timeout)
     asked = {"window": window, "late": late, "capacity": join_capacity, "on_alarm": on_alarm, "settle": settle}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     options = Options(
@@ -116,7 +118,8 @@ def online(
             if engine == "ray":
                 from pbodl.streaming.cluster.cluster_service import ClusterOptions, online_on_ray
 
-                figures = online_on_ray(settings, options, ClusterOptions(shards, minibatch, wire_bits == 16, address), show)
+                cluster = ClusterOptions(shards, minibatch, wire_bits == 16, address, shard_timeout)
+                figures = online_on_ray(settings, options, cluster, show)
             else:
                 figures = learn_online(settings, options, show)
     except Interrupted as stop:

@@ -55,6 +55,12 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+ShardTimeout = Annotated[
+    float,
+    typer.Option(min=1.0, callback=finite, help="Seconds after which a shard that does not answer is replaced (--engine ray)."),
+]
+
+
 def layout_keys(columns: str | None, delimiter: str | None) -> dict[str, Any]:
     """The keys of [schema] that `--columns` and `--delimiter` give."""
     keys: dict[str, Any] = {} if delimiter is None else {"delimiter": delimiter_of(delimiter)}

@@ -24,6 +24,7 @@ from pbodl.commands.shared_options import (
     Preset,
     RayAddress,
     Shards,
+    ShardTimeout,
     WireBits,
     chosen_tables,
     layout_keys,
@@ -31,7 +32,7 @@ from pbodl.commands.shared_options import (
 )
 from pbodl.commands.warmup_command import tell_if_compiling
 from pbodl.parallel.cluster.ledger import ledger_table
-from pbodl.parallel.engines import check_engine
+from pbodl.parallel.engines import SHARD_TIMEOUT, check_engine
 from pbodl.parallel.threads.learning_threads import threads_for
 from pbodl.system.atomic_files import write_file
 from pbodl.training.config import check_config, to_toml, with_changes
@@ -63,6 +64,7 @@ def train(
     shards: Shards = 1,
     minibatch: Minibatch = None,
     wire_bits: WireBits = 16,
+    shard_timeout: ShardTimeout = SHARD_TIMEOUT,
     columns: Columns = None,
     delimiter: Delimiter = None,
     bad_rows: BadRows = "stop",
@@ -70,7 +72,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Learn from a log in one pass. Each row is predicted before it is learned."""
-    check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits)
+    check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits, shard_timeout=shard_timeout)
     options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every, "training.merge": merge}
     options["training.burn_in"] = burn_in
     changes = [*changes, *(f"{key}={value}" for key, value in options.items() if value is not None)]
@@ -84,7 +86,7 @@ def train(
 
         ray = RaySettings(
             workers=workers, shards=shards, rows=minibatch, merge=training.merge, burn_in=burn_in_of(training.burn_in),
-            half=wire_bits == 16, address=address,
+            half=wire_bits == 16, address=address, shard_timeout=shard_timeout,
         )  # fmt: skip
         how = {"engine": ray_for(ray)}
     tell_if_compiling()

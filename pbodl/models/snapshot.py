@@ -225,6 +225,16 @@ def rollback(run: str | Path) -> tuple[Path, Path]:
     return aside, before
 
 
+def drop_newest(run: str | Path) -> None:
+    """Drop the newest snapshot, which turned out to be void; there must be one before it."""
+    with writing(run, "model.save"):
+        _, newest = snapshots(run)[-2:]
+        aside = newest.with_name(f".writing-void-{newest.name}")
+        newest.rename(aside)
+        sync_path(aside.parent)
+        shutil.rmtree(aside)
+
+
 def _read(path: Path, weights: bool = True) -> Snapshot:
     return _refusing(path, lambda: _checked_snapshot(path, weights))
 

@@ -5,7 +5,8 @@ from typing import Any
 from pbodl.errors import InputError
 
 ENGINES = ("threads", "ray")
-OF_RAY: dict[str, Any] = {"address": None, "shards": 1, "minibatch": None, "wire_bits": 16}
+SHARD_TIMEOUT = 120.0  # seconds after which a shard that does not answer is replaced
+OF_RAY: dict[str, Any] = {"address": None, "shards": 1, "minibatch": None, "wire_bits": 16, "shard_timeout": SHARD_TIMEOUT}
 
 
 def check_engine(engine: str, **options: Any) -> None:

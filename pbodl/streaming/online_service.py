@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from pbodl.data.log.log_reader import LogPosition, open_log
 from pbodl.data.log.row_blocks import layout_of
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
-from pbodl.models.snapshot import load, naming_snapshot, snapshots
+from pbodl.models.snapshot import drop_newest, load, naming_snapshot, snapshots
 from pbodl.parallel.threads.learning_threads import threads_for
 from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.dead_letters import DeadLetters
@@ -19,7 +19,7 @@ from pbodl.streaming.events import EventDecoder, Events
 from pbodl.streaming.metrics_board import LOOPBACK, Board, MetricsPage
 from pbodl.streaming.same_run import check_same
 from pbodl.streaming.sources.broker import Broker
-from pbodl.streaming.sources.event_source import Lost, open_source
+from pbodl.streaming.sources.event_source import Away, Lost, open_source
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.streaming.stream_reader import AHEAD, WAIT, ReadStep, StreamReader
 from pbodl.streaming.upkeep.run_migration import MigrationDue, follow_request, migration_requested
@@ -36,6 +36,7 @@ from pbodl.training.visits.worker_rules import stream_burn_in
 
 logger = logging.getLogger(__name__)
 CLOSING = 0.95  # seconds that the source has to end a read after a signal
+AGAIN = 2.0  # seconds before a snapshot is tried again that the source did not agree to
 LEAVING, HURRIED = 10.0, 0.5  # seconds that it has to take leave of its broker, and of one that is away
 
 
@@ -86,6 +87,8 @@ def online(config: Config, options: Options, show: Show = lambda values: None) -
             except MigrationDue:
                 config = follow_request(options.out, config)
             except Lost as loss:
+                if loss.void:
+                    drop_newest(options.out)
                 logger.warning("%s; continuing from the last snapshot", loss)
             except Stopped:
                 break
@@ -118,9 +121,10 @@ def _session(
                 service.run(options, stop)
         except InputError:
             if learner.whole:
-                service.save()  # everything before the error is sound
+                with suppress(Away):
+                    service.save_at_last()  # everything before the error is sound
             raise
-        service.save()
+        service.save_at_last()
         service.publish()
         board.refresh(None if stop else source.lag(learner.position), 0, service.snapshot_seconds)
         return learner.metrics()
@@ -199,6 +203,7 @@ class OnlineService:
         self.learner, self.broker, self.publisher, self.board, self.letters = learner, broker, publisher, board, letters
         self.source = broker.source
         self._saved_at, self.snapshot_seconds = time.monotonic(), 0.0
+        self._save_not_before = 0.0
         self._reader: StreamReader | None = None
         self._save_every = learner.config.training.snapshot_every
 
@@ -215,7 +220,7 @@ class OnlineService:
                 if stop:
                     return
                 if migration_requested(self.learner.folder):
-                    self.save()
+                    self.save_at_last()
                     raise MigrationDue
         finally:
             steps.close(CLOSING if stop else None)
@@ -236,8 +241,14 @@ class OnlineService:
         self.broker.tell()
         if self.publisher is not None and self.publisher.is_due:
             self.publish()
-        if time.monotonic() - self._saved_at >= self._save_every or self.letters.are_many:
-            self.save()
+        if time.monotonic() >= self._save_not_before and (
+            time.monotonic() - self._saved_at >= self._save_every or self.letters.are_many
+        ):
+            try:
+                self.save()
+            except Away as error:
+                logger.warning("%s", error)
+                self._save_not_before = time.monotonic() + AGAIN
         if self.board.is_due:
             self.board.refresh(None if self._reader is None else self._reader.lag, packs_ahead, self.snapshot_seconds)
 
@@ -247,6 +258,17 @@ class OnlineService:
         if self.publisher is not None and watchdog.held is None and watchdog.doubt is None:
             with self.board.setbacks.tolerating(f"publishing to {self.publisher.folder.location}"):
                 self.publisher.publish(self.board.facts())
+
+    def save_at_last(self) -> None:
+        """Save; a group whose brokers must agree has some time for it."""
+        until = time.monotonic() + LEAVING
+        while True:
+            try:
+                return self.save()
+            except Away as error:
+                if time.monotonic() > until:
+                    raise Away(f"{error}. What was learned since the last snapshot is not saved; it will be read again") from error
+                time.sleep(WAIT)
 
     def save(self) -> None:
         """Save a snapshot, then acknowledge to the source."""

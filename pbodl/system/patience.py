@@ -1,13 +1,19 @@
-"""Waiting for a call that may hang, such as one to a server that has stopped, without hanging with it."""
+"""Waiting: for a call that may hang, such as one to a server that has stopped, without hanging with it; for room on a disk."""
 
+import errno
+import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pbodl.system.stop_signals import StopRequest
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 LOOK_EVERY = 0.05  # seconds between looks at the signal
+AGAIN = 0.5  # seconds before something is written again for which there was no room
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Stopped(Exception):
@@ -30,6 +36,21 @@ def at_most(seconds: float, call: Callable[[], Any]) -> bool:
         return False
     outcome.result()
     return True
+
+
+def when_there_is_room(write: Callable[[], T], what: str) -> T:
+    """The result of a call that writes to a disk and may be repeated; waits while the disk is full."""
+    told = False
+    while True:
+        try:
+            return write()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            if not told:
+                logger.warning("%s waits for room on the disk: %s", what, error)
+            told = True
+            time.sleep(AGAIN)
 
 
 class _Outcome:

@@ -108,7 +108,8 @@ BAD: list[tuple[str, ...]] = [
     ("data", "synth", "--rows", "10", "--out", "new.txt"), ("data", "synth", "--rows", "10", "--out", "no/such/folder/new.csv"),
     ("data", "synth", "--rows", "10", "--seed", "-1", "--out", "new.csv"), ("nothing",), ("--nothing",), ("train", "--nothing"),
     ("predict", "none", "log.parquet", "--out", "ctr.txt"), (*AB, "--rank-by", "luck"), (*TRAIN, "--engine", "magic"),
-    (*TRAIN, "--wire-bits", "7"), (*TRAIN, "--burn-in", "soon"), (*TRAIN, "--bad-rows", "eat"), (*TRAIN, "--preset", "none"),
+    (*TRAIN, "--wire-bits", "7"), (*TRAIN, "--shard-timeout", "nan"), (*TRAIN, "--engine", "ray", "--shard-timeout", "0"),
+    (*TRAIN, "--burn-in", "soon"), (*TRAIN, "--bad-rows", "eat"), (*TRAIN, "--preset", "none"),
 ]  # fmt: skip
 
 

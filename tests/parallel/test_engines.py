@@ -11,7 +11,9 @@ def test_the_usual_options_suit_every_engine():
     check_engine("ray", **OF_RAY)
 
 
-@pytest.mark.parametrize("option, value", [("address", "auto"), ("shards", 2), ("minibatch", 256), ("wire_bits", 32)])
+@pytest.mark.parametrize(
+    "option, value", [("address", "auto"), ("shards", 2), ("minibatch", 256), ("wire_bits", 32), ("shard_timeout", 9.0)]
+)
 def test_threads_have_no_options_of_ray(option, value):
     check_engine("ray", **OF_RAY | {option: value})
     with pytest.raises(InputError, match=f"--{option.replace('_', '-')} is an option of --engine ray"):

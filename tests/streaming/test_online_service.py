@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from pbodl.cli import app
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.experiments.live import UpSettings, up
-from pbodl.models.snapshot import rollback
+from pbodl.models.snapshot import rollback, snapshots
 from pbodl.publishing.curves import read
 from pbodl.publishing.model_folder import ModelFolder
 from pbodl.publishing.publisher import Publisher
 from pbodl.streaming.online_service import Options, Pace, online, parse_speed
 from pbodl.streaming.sources.event_sink import FileSink
-from pbodl.streaming.sources.event_source import StreamPosition
+from pbodl.streaming.sources.event_source import Away, Lost, StreamPosition
+from pbodl.streaming.sources.followed_files import FollowedFiles
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.system.stop_signals import StopRequest
 from pbodl.training.config import to_toml
@@ -214,6 +216,42 @@ def test_a_run_in_use_is_told_with_its_user(tmp_path: Path) -> None:
         finally:
             other.kill()
     rollback(tmp_path / "run")
+
+
+def test_a_snapshot_that_the_source_refuses_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pbodl.streaming.online_service.AGAIN", 0.0)
+    monkeypatch.setattr("pbodl.streaming.online_service.LEAVING", 0.0)
+    events, outcomes = traffic(300), ["away", "void", "lost"]
+    source = write(tmp_path / "events.jsonl", events)
+    seen: list[tuple[str, int]] = []
+
+    @contextmanager
+    def saving(self: FollowedFiles, position: StreamPosition) -> Iterator[None]:
+        outcome = outcomes.pop(0) if outcomes else "saved"
+        if outcome == "away":
+            raise Away("the brokers do not answer")
+        if outcome == "lost":
+            raise Lost("others read it")
+        yield
+        seen.append((outcome, int(snapshots(tmp_path / "run")[-1].name)))
+        if outcome == "void":
+            raise Lost("others read it", void=True)
+
+    monkeypatch.setattr(FollowedFiles, "saving", saving)
+    options = Options(source, tmp_path / "run", JOIN, until_end=True)
+    settings = config()._replace(training=msgspec.structs.replace(config().training, snapshot_every=1e-9))
+    figures = online(settings, options)
+    assert not outcomes and figures["events"] == len(events)
+    assert fingerprint(pbodl.load(tmp_path / "run")) == fingerprint(straight(events, tmp_path).model)
+    (void, first), (_, second) = seen[:2]
+    assert void == "void" and first == second  # the next one took its place
+    # At the end, nothing is claimed to be saved that is not.
+    write(tmp_path / "events.jsonl", traffic(50, seed=9))
+    before = snapshots(tmp_path / "run")
+    outcomes += ["away"] * 1000
+    with pytest.raises(Away, match="is not saved; it will be read again"):
+        online(settings, options)
+    assert snapshots(tmp_path / "run") == before
 
 
 def test_a_gap_stops_the_learner_unless_it_is_accepted(tmp_path: Path) -> None:

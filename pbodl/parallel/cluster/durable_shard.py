@@ -25,6 +25,7 @@ from pbodl.parallel.cluster.work_format import encode_pulled
 from pbodl.parallel.message import decode
 from pbodl.parallel.shard import Shard, ShardEntry
 from pbodl.system.forked_work import CopyFailed, in_a_copy
+from pbodl.system.patience import when_there_is_room
 from pbodl.system.tensors import Bytes, pack, unpack
 
 SUMMED = ("features", "evicted", "expired")  # counters that every shard has for itself
@@ -48,7 +49,7 @@ class DurableShard:
     def __init__(self, model: DeepProbit, number: int, folder: str | Path, sync: bool = False) -> None:
         self.shard = Shard(model, number)
         self.journal = Journal(folder, sync)
-        state, records = self.journal.restore()
+        state, records = when_there_is_room(self.journal.restore, f"shard {number}")
         self.shard.load_state(unpack(state))
         self.replayed = 0
         for record in records:
@@ -57,7 +58,8 @@ class DurableShard:
             else:
                 self.shard.push(decode(record))
             self.replayed += 1
-        self.journal.begin(self.state())
+        # A process that ended here would not be started again.
+        when_there_is_room(lambda: self.journal.begin(self.state()), f"shard {number}")
         self._compacting: threading.Thread | None = None
         self._saving: tuple[str, AboutShard, Callable[[], bytes]] | None = None
 

@@ -31,6 +31,7 @@ from pbodl.parallel.cluster.ledger import Ledger, check
 from pbodl.parallel.cluster.ray_actors import Actors, connected, finder, node_host
 from pbodl.parallel.cluster.remote_calls import TOKEN, Address, CallClients, CallServer
 from pbodl.parallel.cluster.shard_publisher import ShardPublisher
+from pbodl.parallel.cluster.shard_watch import LIMIT, ShardWatch, check_limit
 from pbodl.parallel.cluster.sharding import deal, empty_part
 from pbodl.parallel.cluster.work_format import decode_work, encode_done
 from pbodl.parallel.cluster.worker_slot import DEPTH, WorkerSlot
@@ -53,6 +54,7 @@ class RaySettings(NamedTuple):
     burn_in: Duration | None = None
     half: bool = True  # messages travel in 16 bits
     address: str | None = None
+    shard_timeout: float = LIMIT  # seconds after which a shard that does not answer is replaced
 
 
 class ShardActor:
@@ -64,7 +66,7 @@ class ShardActor:
         publisher = ShardPublisher(shard.shard)
         alone: dict[str, Callable[..., Bytes]] = {"pull": shard.pull, "push": shard.push, "evidence": shard.evidence}
         alone |= {"about": shard.about, "claim": shard.claim, "begin_save": shard.begin_save}
-        alone |= {"begin_publish": publisher.begin}
+        alone |= {"begin_publish": publisher.begin, "alive": lambda: b""}
         served = {name: self._alone(method) for name, method in alone.items()}
         self._server = CallServer({**served, "saved": self._saved, "publish": publisher.publish}, node_host(), token)
 
@@ -88,8 +90,10 @@ class ShardActor:
 class WorkerActor:
     """A worker slot in its own process, which keeps no state that the shards do not have."""
 
-    def __init__(self, recipe: bytes, source: str, names: Sequence[str], merge: str, half: bool, token: bytes) -> None:
-        clients = CallClients(len(names), finder(names), token)
+    def __init__(
+        self, recipe: bytes, source: str, names: Sequence[str], merge: str, half: bool, token: bytes, limit: float
+    ) -> None:
+        clients = CallClients(len(names), finder(names), token, limit)
         self._slot = WorkerSlot(model_of(recipe), source, len(names), clients.ask, merge, half)
         self._server = CallServer({"learn": self._learn}, node_host(), token)
 
@@ -111,13 +115,14 @@ class OnRay:
         # On one machine no sync is needed: a crash ends this process, too, and the run then resumes from its last snapshot.
         shards, sync = deal(model, settings.shards), settings.address is not None
         self.shards = start_shards(actors, shards, settings.shards, recipe, folder, sync, token)
-        rest = self.shards, settings.merge, settings.half, token
+        rest = self.shards, settings.merge, settings.half, token, settings.shard_timeout
         self.workers = [actors.start(WorkerActor, f"worker-{n}", recipe, source_of(n), *rest) for n in range(settings.workers)]
         actors.wait()
         rows = minibatch(settings.workers) if settings.rows is None else settings.rows
         schedule = schedule_of(settings.workers, rows, settings.burn_in)
         self.dispatcher = SocketDispatcher(settings.workers, actors.finder(self.workers), token)
         self._clients = CallClients(settings.shards, actors.finder(self.shards), token)
+        self._watch = ShardWatch(actors, self.shards, token, settings.shard_timeout, [self._clients])
         adapt = self._adapt if adapts(model, settings.workers, settings.merge) else None
         self.coordinator = Coordinator(self.dispatcher, schedule, settings.workers, model.rows_learned, adapt)
         self._priors = 0
@@ -131,6 +136,7 @@ class OnRay:
 
     def close(self) -> None:
         """Stop waiting and shut down."""
+        self._watch.close()
         self.dispatcher.close()
         self._clients.close()
         self._actors.stop()
@@ -198,6 +204,7 @@ def ray_for(settings: RaySettings) -> Callable[[Run], contextlib.AbstractContext
     schedule_of(settings.workers, settings.rows or 1, settings.burn_in)  # report wrong options before anything starts
     if not 1 <= settings.shards <= 4096:
         raise InputError(f"shards is {settings.shards}; it must be a whole number from 1 to 4096")
+    check_limit(settings.shard_timeout)
 
     @contextlib.contextmanager
     def engine(run: Run) -> Iterator[OnRay]:

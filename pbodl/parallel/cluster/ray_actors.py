@@ -60,12 +60,12 @@ class Actors:
         except ray.exceptions.RayActorError as error:
             raise InputError(f"an actor could not start: {error}") from error
 
-    def address(self, name: str) -> Address:
-        """Where an actor listens now; waits for one that is being restarted."""
+    def address(self, name: str, patience: float | None = None) -> Address:
+        """Where an actor listens now; waits for one that is being restarted, and raises `TimeoutError` after `patience` seconds."""
         import ray
 
         try:
-            address: Address = ray.get(self._all[name].address.remote())
+            address: Address = ray.get(self._all[name].address.remote(), timeout=patience)
             return address
         except ray.exceptions.RayActorError as error:
             raise InputError(f"an actor died and could not be restarted, so the run failed: {error}") from error

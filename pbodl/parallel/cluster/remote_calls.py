@@ -2,7 +2,8 @@
 
 A `CallServer` answers calls of some methods. `CallClients` calls several servers, and repeats each call until it is answered,
 looking up the server's address again each time. So a method may run twice for one call, and must tolerate that, as those of
-`WorkerSlot` and `DurableShard` do. The engine restarts a server whose process died, and knows its new address.
+`WorkerSlot` and `DurableShard` do. The engine restarts a server whose process died, and knows its new address. One that hangs, and
+is not dead, is asked again after a limit, if there is one (`shard_watch`).
 
     a call     the method's name and its arguments
     an answer  an error's text (empty: none), and what the method returned
@@ -77,10 +78,16 @@ class CallServer:
 
 
 class CallClients:
-    """Calls several servers; `find(number)` gives the address of each. Several threads may use it; their calls take turns."""
+    """Calls several servers; `find(number)` gives the address of each. Several threads may use it; their calls take turns.
 
-    def __init__(self, servers: int, find: Callable[[int], Address], token: bytes) -> None:
-        self._find, self._token = find, token
+    limit  seconds that a server may be silent before it is asked anew, at the address that it has then; `hung(number)` comes before
+    """
+
+    def __init__(
+        self, servers: int, find: Callable[[int], Address], token: bytes, limit: float | None = None,
+        hung: Callable[[int], None] = lambda number: None,
+    ) -> None:  # fmt: skip
+        self._find, self._token, self._limit, self._hung = find, token, limit, hung
         self._lock = threading.Lock()
         self._closed = False
         self._connections: list[socket.socket | None] = [None] * servers
@@ -115,8 +122,8 @@ class CallClients:
         try:
             connection = self._connections[server] or self._connect(server)
             _send_all(connection, [name.encode(), *given])
-        except OSError:
-            self._drop(server)
+        except OSError as error:
+            self._fail(server, error)
             return False
         return True
 
@@ -126,8 +133,8 @@ class CallClients:
             if under_way and connection is not None:
                 try:
                     error, answer = _receive_all(connection)
-                except OSError:
-                    self._drop(server)
+                except OSError as failure:
+                    self._fail(server, failure)
                 else:
                     if error.startswith(FENCED):
                         raise Fenced(error.decode().removeprefix("Fenced: "))
@@ -141,10 +148,15 @@ class CallClients:
 
     def _connect(self, server: int) -> socket.socket:
         connection = self._connections[server] = socket.create_connection(self._find(server), timeout=10)
-        connection.settimeout(None)
+        connection.settimeout(self._limit)
         _watch(connection)
         connection.sendall(self._token)
         return connection
+
+    def _fail(self, server: int, error: OSError) -> None:
+        self._drop(server)
+        if isinstance(error, TimeoutError) and not self._closed:
+            self._hung(server)
 
     def _drop(self, server: int) -> None:
         connection, self._connections[server] = self._connections[server], None

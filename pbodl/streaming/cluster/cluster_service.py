@@ -29,6 +29,7 @@ from pbodl.models.snapshot import (
 from pbodl.parallel.cluster.durable_shard import counters_of
 from pbodl.parallel.cluster.on_ray import minibatch
 from pbodl.parallel.cluster.ray_actors import connected
+from pbodl.parallel.cluster.shard_watch import LIMIT, check_limit
 from pbodl.parallel.schedule import check_workers
 from pbodl.publishing.curves import Curves
 from pbodl.streaming.cluster.cluster_publisher import ClusterPublisher
@@ -69,6 +70,7 @@ class ClusterOptions(NamedTuple):
     rows: int | None = None  # of a minibatch
     half: bool = True
     address: str | None = None
+    shard_timeout: float = LIMIT  # seconds after which a shard that does not answer is replaced
 
 
 def online_on_ray(config: Config, options: Options, cluster: ClusterOptions, show: Show = lambda values: None) -> dict[str, Any]:
@@ -76,6 +78,7 @@ def online_on_ray(config: Config, options: Options, cluster: ClusterOptions, sho
     check_workers(options.workers)
     if not 1 <= cluster.shards <= 4096:
         raise InputError(f"shards is {cluster.shards}; it must be a whole number from 1 to 4096")
+    check_limit(cluster.shard_timeout)
     if options.join.on_alarm == "drop":
         raise InputError("--on-alarm drop needs all rows in one process; with --engine ray, use --on-alarm hold (the default)")
     if options.speed is not None:
@@ -207,7 +210,7 @@ def _plan(
     rows = minibatch(options.workers) if cluster.rows is None else cluster.rows
     training = config.training
     settings = WorkerSettings(options.workers, cluster.shards, rows, training.merge, cluster.half, burn_in_of(training.burn_in))
-    return SessionPlan(snapshot, partitions, task, settings, cluster.address is not None)
+    return SessionPlan(snapshot, partitions, task, settings, cluster.address is not None, cluster.shard_timeout)
 
 
 class ClusterService:

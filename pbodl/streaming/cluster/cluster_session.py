@@ -1,7 +1,8 @@
 """The processes of a cluster that learns from a stream: started from a snapshot, asked, paused, saved and stopped.
 
 The coordinator calls every worker by a thread of its own, so that one that hangs does not hold up the others. A worker that does
-not answer for HUNG seconds is killed, and Ray starts it again. Should it live on somewhere, the shards refuse what it sends.
+not answer for HUNG seconds is killed, and Ray starts it again. Should it live on somewhere, the shards refuse what it sends. Shards
+that hang are replaced, too (`shard_watch`).
 """
 
 import logging
@@ -25,6 +26,7 @@ from pbodl.parallel.cluster.durable_shard import AboutShard, counters_of, decode
 from pbodl.parallel.cluster.on_ray import adapt_shards, recipe_of, start_shards
 from pbodl.parallel.cluster.ray_actors import Actors
 from pbodl.parallel.cluster.remote_calls import TOKEN, CallClients
+from pbodl.parallel.cluster.shard_watch import ShardWatch
 from pbodl.parallel.cluster.sharding import empty_part
 from pbodl.parallel.cluster_prior import adapts
 from pbodl.streaming.cluster.cluster_snapshot import VoidSnapshot, check_cut, check_sound, entries_of, priors_of, restored_shard
@@ -49,6 +51,7 @@ class SessionPlan(NamedTuple):
     task: ActorTask  # of a worker; each gets its own partitions
     settings: WorkerSettings
     sync: bool  # journals survive a crash of a machine
+    shard_timeout: float  # seconds after which a shard that does not answer is replaced
 
 
 class ClusterSession:
@@ -88,12 +91,14 @@ class ClusterSession:
         self._worker_names = []
         for number in range(settings.workers):
             own = tuple((name, address) for name, address in plan.partitions[number :: settings.workers])
-            task = plan.task._replace(recipe=recipe, partitions=own, settings=tuple(settings))
+            task = plan.task._replace(recipe=recipe, partitions=own, settings=tuple(settings), shard_timeout=plan.shard_timeout)
             self._worker_names.append(actors.start(StreamActor, f"stream-{number}", tuple(task), self._shard_names, token))
         actors.wait()
         self._shards = CallClients(settings.shards, actors.finder(self._shard_names), token)
         self._savers = CallClients(settings.shards, actors.finder(self._shard_names), token)  # for the thread that saves
         self._publishers = CallClients(settings.shards, actors.finder(self._shard_names), token)  # for the thread that publishes
+        callers = [self._shards, self._savers, self._publishers]
+        self.watch = ShardWatch(actors, self._shard_names, token, plan.shard_timeout, callers)
         names = self._worker_names
         self._workers = [CallClients(1, actors.finder([name]), token) for name in names]
         self._pool = ThreadPoolExecutor(settings.workers, "pbodl-coordinator")
@@ -239,6 +244,7 @@ class ClusterSession:
 
     def close(self) -> None:
         """Stop everything."""
+        self.watch.close()
         for client in (self._shards, self._savers, self._publishers, *self._workers):
             client.close()
         self._pool.shutdown(wait=False)

@@ -36,6 +36,7 @@ from pbodl.streaming.sources.event_source import StreamPosition, open_source
 from pbodl.streaming.stream_learner import StreamOptions
 from pbodl.streaming.stream_reader import AHEAD, ReadStep, StreamReader
 from pbodl.streaming.watchdog import StretchEvidence
+from pbodl.system.patience import when_there_is_room
 from pbodl.system.read_ahead import ReadAhead
 from pbodl.system.tensors import Bytes, pack, unpack
 from pbodl.training.config import check_config
@@ -59,6 +60,7 @@ class ActorTask(NamedTuple):
     accept_gap: bool
     until_end: bool
     settings: tuple[Any, ...]  # `WorkerSettings`
+    shard_timeout: float | None = None  # seconds that a shard may be silent before it is asked anew
 
 
 class RecordStart(NamedTuple):
@@ -91,7 +93,7 @@ class StreamActor:
 
     def __init__(self, task: ActorTask, shards: Sequence[str], token: bytes) -> None:
         task = ActorTask(*task)
-        self._epoch = new_epoch(Path(task.session) / "epochs")
+        self._epoch = when_there_is_room(lambda: new_epoch(Path(task.session) / "epochs"), "a stream worker")
         self._turn = threading.Condition()
         self._held, self._resting = True, False
         self._failure: tuple[str, bool] | None = None
@@ -100,7 +102,7 @@ class StreamActor:
         self._records: dict[str, dict[str, Any]] = {}
         self._lanes: list[tuple[PartitionLane, StreamReader, ReadAhead[ReadStep]]] = []
         self._worker: StreamWorker | None = None
-        self._clients = CallClients(len(shards), finder(shards), token)
+        self._clients = CallClients(len(shards), finder(shards), token, task.shard_timeout)
         threading.Thread(target=self._run, args=(task,), daemon=True).start()
         methods: dict[str, Callable[..., Bytes]] = {
             "pause": self.pause,

@@ -70,7 +70,14 @@ class Pack(NamedTuple):
 
 
 class Lost(Exception):
-    """Another reader now reads what was read since the last save; only the snapshot is still right."""
+    """Another reader now reads what was read since the last save; only the snapshot is still right.
+
+    void  not even the newest snapshot is right: the one before it is
+    """
+
+    def __init__(self, told: str, void: bool = False) -> None:
+        super().__init__(told)
+        self.void = void
 
 
 class Away(WorkError):
@@ -105,7 +112,11 @@ class EventSource(Protocol):
         ...
 
     def saving(self, position: StreamPosition) -> AbstractContextManager[None]:
-        """Surrounds the writing of a snapshot at a position; raises `Lost` if the snapshot would be void."""
+        """Surrounds the writing of a snapshot at a position.
+
+        Raises `Lost` if the snapshot would be void, or, after it was written, if it is; `Away`, before it is written, if the broker
+        must agree and does not answer.
+        """
         ...
 
     def close(self) -> None: ...

@@ -37,6 +37,7 @@ from pbodl.streaming.sources.kafka_client import (
     address_of,
     new_client,
 )
+from pbodl.streaming.sources.kafka_group import GroupOffsets
 
 MESSAGES = 2000  # in a pack, at most
 QUICKLY = 0.5  # seconds, where learning waits meanwhile
@@ -72,8 +73,9 @@ class KafkaTopic:
         self._id: tuple[str, ...] = ()  # of the topic, once it is known
         self._may_have_id = ASKED
         self._lock = threading.Lock()  # held while a snapshot is written: partitions go before or after, not in between
-        self._last_saved = self._committed = StreamPosition()
-        self._lost = self._subscribed = False
+        self._offsets = GroupOffsets(self._consumer, self.topic, self.name)
+        self._lost: Lost | None = None
+        self._subscribed = self._closing = False
 
     def start(self, at: str) -> StreamPosition:
         if self.group is not None:
@@ -128,8 +130,7 @@ class KafkaTopic:
                 self._at = None
                 time.sleep(PAUSE)
                 return Pack([], after)
-        if self._committed != self._last_saved:
-            self._commit(asynchronous=True)
+        self._commit_what_is_saved()
         try:
             found = self._consumer.consume(MESSAGES, wait)
         except (KafkaException, Away) as error:  # `_gained` could not ask for the offsets: join the group anew
@@ -138,9 +139,7 @@ class KafkaTopic:
             self._subscribed, self._at = False, None
             return Pack([], after)
         self._check_refused()
-        if self._lost:
-            self._lost, self._at = False, None
-            raise Lost(f"the partitions of {self.name} are dealt out anew")
+        self._check_lost()
         contents: list[bytes] = []
         position = after
         for message in found:
@@ -183,7 +182,8 @@ class KafkaTopic:
             offsets = {part: int(position.marks.get(str(part), (0,))[0]) for part in self._partitions()}
             self._consumer.assign([TopicPartition(self.topic, part, offset) for part, offset in offsets.items()])
         elif not self._subscribed:
-            self._subscribed, self._last_saved, self._committed = True, position, position
+            self._subscribed = True
+            self._offsets.begin(position)
             self._consumer.subscribe([self.topic], on_assign=self._gained, on_revoke=self._gone, on_lost=self._gone)
         elif self._owned:
             # Back to the snapshot: partitions that were not given away have been read further than that.
@@ -191,7 +191,9 @@ class KafkaTopic:
                 self._ask(functools.partial(self._consumer.seek, part))
 
     def _gained(self, consumer: Any, partitions: list[Any]) -> None:
-        """Take partitions over."""
+        """Take partitions over, unless we are on our way out."""
+        if self._closing:
+            return
         starts = self._from_snapshot(partitions)
         self._owned |= {part.partition for part in partitions}
         (consumer.incremental_assign if self._incremental else consumer.assign)(starts)
@@ -200,39 +202,59 @@ class KafkaTopic:
         """The partitions, at the offsets of our snapshot, or at the committed ones if another member was further."""
         committed = self._ask(lambda: self._consumer.committed(partitions, timeout=ANSWER))
         for part, theirs in zip(partitions, committed, strict=True):
-            ours = int(self._last_saved.marks.get(str(part.partition), (0,))[0])
-            known = max(ours, theirs.offset)
             # A member that knows nothing begins at the first offset; one whose offset is gone is told so by `_AUTO_OFFSET_RESET`.
-            part.offset = known if known > 0 else self._limits(part.partition)[0]
+            first = 0 if theirs.offset > 0 else self._limits(part.partition)[0]
+            part.offset = self._offsets.begins_at(part.partition, theirs.offset, first)
         return partitions
 
     def _gone(self, consumer: Any, partitions: list[Any]) -> None:
         """What was learned from these since the snapshot is void; the next owner starts at the offsets of the snapshot."""
         with self._lock:
-            if self._committed != self._last_saved:
-                self._commit(asynchronous=False)
+            lost = Lost(f"the partitions of {self.name} are dealt out anew")
+            if self._offsets.committed != self._offsets.saved:
+                try:
+                    if not self._offsets.commit(self._owned):
+                        lost = self._offsets.withdrawn(self._owned)
+                except Lost as refused:
+                    lost = refused
             self._owned -= {part.partition for part in partitions}
-            self._lost = True
+            self._lost = lost if self._lost is None or lost.void else self._lost
+
+    def _check_lost(self) -> None:
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            self._at = None
+            raise lost
 
     @contextmanager
     def saving(self, position: StreamPosition) -> Iterator[None]:
         with self._lock:
-            if self._lost:
-                raise Lost(f"the partitions of {self.name} are dealt out anew")
-            yield
-            # Committed by the thread that reads: from another one it would wait for a change of the group to end.
-            self._last_saved = position
+            self._check_lost()
+            if self.group is None:
+                yield
+                return
+            # Before, so that a member that has stood still for too long notices it, and that one snapshot at a time is in doubt;
+            # after, because the snapshot counts from then on.
+            try:
+                if self.away is not None or not self._offsets.commit(self._owned):
+                    raise Away(f"{self.name}: the group does not take offsets now; the snapshot is taken later")
+                yield
+                self._offsets.save(position)
+                self._offsets.commit(self._owned)
+            except Lost:
+                self._at = None
+                raise
 
-    def _commit(self, asynchronous: bool) -> None:
-        """Tell the group how far our partitions were learned and saved."""
-        self._committed = self._last_saved
-        marks = {int(part): int(mark[0]) for part, mark in self._last_saved.marks.items() if int(part) in self._owned}
-        if self.group is None or not marks:
-            return
-        # If it fails, the next one will do; should the partition go before that, its next owner repeats what lies between.
-        with suppress(KafkaException):
-            offsets = [TopicPartition(self.topic, *mark) for mark in marks.items()]
-            self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
+    def _commit_what_is_saved(self) -> None:
+        """Try again, if the last attempt had no answer."""
+        unknown = self._offsets.committed != self._offsets.saved
+        if unknown and self.away is None and self._lock.acquire(blocking=False):
+            try:
+                self._offsets.commit(self._owned)
+            except Lost as refused:
+                self._lost = refused
+            finally:
+                self._lock.release()
 
     def lag(self, after: StreamPosition) -> int | None:
         """Messages behind the position, in the partitions that are ours."""
@@ -248,8 +270,10 @@ class KafkaTopic:
         return (self.group is None or bool(self._owned)) and self.lag(after) == 0
 
     def close(self) -> None:
-        if self._committed != self._last_saved:
-            self._commit(asynchronous=False)
+        self._closing = True
+        if self._offsets.committed != self._offsets.saved:
+            with suppress(Lost):
+                self._offsets.commit(self._owned)
         self._consumer.close()
 
     def _ask(self, call: Callable[[], Any]) -> Any:

@@ -16,6 +16,7 @@ from pbodl.parallel.message import encode
 from pbodl.parallel.schedule import Schedule
 from pbodl.parallel.shard import Shard
 from pbodl.parallel.worker import Worker, plan
+from pbodl.system.atomic_files import write_synced
 from tests.parallel.crashing import Crashing
 from tests.parallel.logs import differing, fm, log_loss, market_log, plain_log
 
@@ -178,3 +179,31 @@ def test_a_full_disk_under_the_journal_loses_and_doubles_nothing(tmp_path, monke
     after = DurableShard(empty_part(model, 1), 0, tmp_path / "0")  # as if it had been killed
     for one in (shard, after):
         assert (one.shard.model.rows_learned, int(one.shard.model.table.count.sum())) == (60, len(batch.keys))
+
+
+def test_a_shard_that_restarts_on_a_full_disk_waits_for_room(tmp_path, monkeypatch):
+    """A process that failed while it starts would not be started again, and the run would end."""
+    monkeypatch.setattr("pbodl.system.patience.AGAIN", 0.0)
+    model = fm()
+    write_first(deal(model, 1)[0], tmp_path / "0")
+    shard = DurableShard(empty_part(model, 1), 0, tmp_path / "0")
+    task = plan(plain_log(60))
+    message, _ = Worker(model, "w").learn(task, [shard.shard.pull(task.keys)], 1)
+    shard.push(encode(message))
+    failures = [3]
+
+    def full(path, *pieces) -> None:
+        if failures[0]:
+            failures[0] -= 1
+            path.write_bytes(b"".join(pieces)[:100])
+            raise OSError(28, "No space left on device")
+        write_synced(path, *pieces)
+
+    monkeypatch.setattr("pbodl.parallel.cluster.journal.write_synced", full)
+    for _ in range(2):
+        after = DurableShard(empty_part(model, 1), 0, tmp_path / "0")
+        assert failures == [0] and after.shard.model.rows_learned == 60
+        failures[0] = 2
+    after.push(encode(message))  # a repeat
+    assert after.shard.model.rows_learned == 60
+    assert not list((tmp_path / "0").glob("*.writing"))

@@ -142,6 +142,21 @@ def test_one_that_hangs_is_not_waited_for_when_it_has_a_successor():
     assert answers == [b"abab"]
 
 
+def test_one_that_is_silent_for_too_long_is_asked_anew():
+    hanging, successor = socket.create_server(("127.0.0.1", 0)), server(double=twice)
+    addresses, hung = [hanging.getsockname()], []
+
+    def replace(number: int) -> None:
+        hung.append(number)
+        addresses[0] = successor.address
+
+    clients = CallClients(1, lambda _: addresses[0], SECRET, 0.05, replace)
+    assert clients.ask([("double", (b"ab",))]) == [b"abab"]
+    assert clients.ask([("double", (b"c",))]) == [b"cc"]
+    assert hung == [0]
+    hanging.close()
+
+
 def test_closed_it_gives_up():
     hanging = threading.Event()
     began = threading.Event()

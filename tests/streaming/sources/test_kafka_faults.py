@@ -1,21 +1,24 @@
 """Kafka brokers that die, groups that grow and shrink, topics that lose events: every event counts once, or the loss is told."""
 
-import threading
+import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pbodl.streaming.sources.event_source import Lost
 from pbodl.streaming.sources.kafka_sink import KafkaSink
 from pbodl.streaming.sources.kafka_topic import KafkaTopic
 from tests.streaming.kafka_broker import KafkaBrokers, needs_kafka
-from tests.streaming.sources.test_kafka_topic import FAST, ids, names, opened, read_all, send
+from tests.streaming.sources.group_member import PATIENCE, Member, ids
+from tests.streaming.sources.test_kafka_topic import FAST, names, opened, read_all, send
 from tests.streaming.traffic import impression
 
 pytestmark = [*needs_kafka, pytest.mark.slow]
-PATIENCE = 120.0
 PROTOCOLS = {
     "eager": f"{FAST}&partition.assignment.strategy=range",
     "cooperative": f"{FAST}&partition.assignment.strategy=cooperative-sticky",
@@ -23,37 +26,34 @@ PROTOCOLS = {
 }
 
 
-class Member:
-    """A learner of a group, in a thread: it saves now and then, and goes back to what it saved when it loses partitions."""
+class StoppedMember:
+    """A member in a process of its own, which can be stopped."""
 
-    def __init__(self, address: str, every: int = 3) -> None:
-        self.learned: list[str] = []
-        self.losses = 0
-        self._stop, self._every = threading.Event(), every
-        self._thread = threading.Thread(target=self._run, args=(address,))
-        self._thread.start()
+    def __init__(self, address: str) -> None:
+        command = [sys.executable, "-m", "tests.streaming.sources.group_member", address]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in, self._out = self._process.stdin, self._process.stdout
 
-    def _run(self, address: str) -> None:
-        topic = KafkaTopic(address)
-        position = saved = topic.start("start")
-        since: list[str] = []
-        turn = 0
-        while not self._stop.is_set() or since:
-            try:
-                pack = topic.read(position, 0.05)
-                since, position, turn = since + ids(pack), pack.position, turn + 1
-                if turn % self._every == 0 or self._stop.is_set():
-                    with topic.saving(position):
-                        self.learned.extend(since)
-                    since, saved = [], position
-            except Lost:
-                since, position, self.losses = [], saved, self.losses + 1
-        topic.close()
+    def tell(self, word: str) -> None:
+        self._in.write(word + "\n")
+        self._in.flush()
 
-    def leave(self) -> None:
-        self._stop.set()
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
+    def hear(self, what: str) -> Any:
+        while line := self._out.readline():
+            if what in (heard := json.loads(line)):
+                return heard[what] if len(heard) == 1 else heard
+        raise AssertionError(f"the member ended before it told: {what}")
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
 
 def until(happened: Callable[[], bool], what: str) -> None:
@@ -95,6 +95,48 @@ def test_groups_that_grow_and_shrink_learn_every_event_once(kafka: KafkaBrokers,
     sink.close()
     assert sorted(name for member in members for name in member.learned) == names(0, sent)
     assert first.losses > 0
+
+
+@pytest.mark.parametrize("moment", ["before it saves", "while it writes"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_that_stands_still_until_others_have_its_partitions_does_not_count(
+    kafka: KafkaBrokers, protocol: str, moment: str
+) -> None:
+    """It is stopped for longer than its session lasts, and saves at once when it goes on: the brokers refuse that."""
+    name = f"still-{protocol}-{moment}".replace(" ", "-")
+    plain = kafka.create(name, partitions=3)
+    address = f"{plain}?group={name}&{PROTOCOLS[protocol]}"
+    send(plain, 60)
+    stopped = StoppedMember(address)
+    others: list[Member] = []
+    try:
+        while stopped.hear("read") < 60:
+            pass
+        stopped.tell("save")
+        assert stopped.hear("saved") == 60
+        send(plain, 60, first=60)
+        while stopped.hear("read") < 60:
+            pass
+        if moment == "while it writes":
+            stopped.tell("save slowly")
+            stopped.hear("writing")
+        stopped.stop()
+        others.append(Member(address))
+        until(lambda: len(others[0].learned) >= 60, "another member to learn what the stopped one had not saved")
+        stopped.tell("save")
+        stopped.go_on()
+        assert stopped.hear("saved") == 60
+        send(plain, 60, first=120)
+        stopped.tell("leave")
+        told = stopped.hear("learned")
+        assert told["losses"] > 0 and told["voids"] == (moment == "while it writes")
+        until(lambda: len(told["learned"]) + len(others[0].learned) >= 180, "the other to learn the rest")
+        others[0].leave()
+        assert sorted(told["learned"] + others[0].learned) == names(0, 180)
+    finally:
+        stopped.kill()
+        for other in others:
+            other.leave()
 
 
 def test_retention_by_time_is_a_gap(kafka: KafkaBrokers) -> None:

@@ -1,6 +1,5 @@
 """Kafka, over TCP, against the client library's mock cluster: offsets of our own, groups that change, topics that lost events."""
 
-import threading
 import time
 from collections.abc import Iterator
 
@@ -10,10 +9,11 @@ import pytest
 
 from pbodl.errors import InputError
 from pbodl.streaming.cluster.partition_list import partitions_of
-from pbodl.streaming.sources.event_source import Away, Lost, Pack, StreamPosition
+from pbodl.streaming.sources.event_source import Away, StreamPosition
 from pbodl.streaming.sources.kafka_client import address_of
 from pbodl.streaming.sources.kafka_sink import KafkaSink
 from pbodl.streaming.sources.kafka_topic import KafkaTopic
+from tests.streaming.sources.group_member import Member, ids
 from tests.streaming.traffic import click, impression
 
 FAST = "session.timeout.ms=6000&heartbeat.interval.ms=100&topic.metadata.refresh.interval.ms=500"
@@ -41,11 +41,6 @@ def opened(address: str, count: int, pack: int = 1) -> KafkaTopic:
 
 def names(first: int, stop: int) -> list[str]:
     return sorted(f"i{number}" for number in range(first, stop))
-
-
-def ids(pack: Pack) -> list[str]:
-    events = [msgspec.msgpack.decode(content) for content in pack.contents]
-    return [event["id"] for some in events for event in (some if isinstance(some, list) else [some])]
 
 
 def read_all(topic: KafkaTopic, after: StreamPosition, count: int) -> tuple[list[str], StreamPosition]:
@@ -126,45 +121,23 @@ def test_an_impression_and_its_click_meet_in_one_partition(servers: str) -> None
 def test_a_group_shares_its_partitions_and_each_event_counts_once(servers: str) -> None:
     address = f"kafka://{servers}/shared?group=learners&{FAST}"
     send(f"kafka://{servers}/shared", 200)
-    learned: dict[str, list[str]] = {"a": [], "b": []}
-    stop = {"a": threading.Event(), "b": threading.Event()}
-
-    def learner(name: str) -> None:
-        """Reads, learns, and saves now and then; after a loss it goes back to what was saved."""
-        topic = KafkaTopic(address)
-        position = saved = topic.start("start")
-        since: list[str] = []
-        while not stop[name].is_set():
-            try:
-                pack = topic.read(position, 0.1)
-                since, position = since + ids(pack), pack.position
-                with topic.saving(position):
-                    learned[name].extend(since)
-                since, saved = [], position
-            except Lost:
-                since, position = [], saved
-        topic.close()
-
-    threads = {name: threading.Thread(target=learner, args=(name,)) for name in learned}
-    threads["a"].start()
-    _until(lambda: len(learned["a"]) == 200)
-    threads["b"].start()  # takes some partitions over
+    first = Member(address)
+    _until(lambda: len(first.learned) == 200)
+    second = Member(address)  # takes some partitions over
     time.sleep(1.0)
     deadline = time.monotonic() + 40
     sent = 200
-    while not learned["b"] and time.monotonic() < deadline:
+    while not second.learned and time.monotonic() < deadline:
         send(f"kafka://{servers}/shared", 40, first=sent)
         sent += 40
         time.sleep(1.0)
-    stop["a"].set()  # and gives all to the other
-    threads["a"].join()
+    first.leave()  # and gives all to the other
     send(f"kafka://{servers}/shared", 40, first=sent)
     sent += 40
-    _until(lambda: len(learned["a"]) + len(learned["b"]) >= sent)
-    stop["b"].set()
-    threads["b"].join()
-    assert learned["b"], "the second member never got a partition"
-    assert sorted(learned["a"] + learned["b"]) == names(0, sent)
+    _until(lambda: len(first.learned) + len(second.learned) >= sent)
+    second.leave()
+    assert second.learned, "the second member never got a partition"
+    assert sorted(first.learned + second.learned) == names(0, sent)
 
 
 def _until(happened, patience: float = 40.0) -> None:
