@@ -10,12 +10,11 @@ import numpy as np
 
 from pbodl._jit import inlined, jit, kernel, prefetch
 from pbodl.kernels.arguments import USUAL
-from pbodl.kernels.draws import draw_dense, fill_noise, stir
+from pbodl.kernels.draws import fill_noise, pack_drawn, stir
 from pbodl.kernels.layers.dense import BLOCK
 from pbodl.kernels.layers.interaction import FFM, FM
-from pbodl.kernels.layers.points import add_layers, points_forward
+from pbodl.kernels.layers.points import add_layers, make_point_block, points_forward
 from pbodl.kernels.normal import ZERO
-from pbodl.kernels.sample_blocks import make_block, pack_layers
 from pbodl.serving.scoring.candidate_kernels import work_out_feature
 
 SOON = 2  # candidates to prefetch
@@ -23,18 +22,28 @@ LINE = 16  # floats in a cache line
 
 
 class DrawScratch(NamedTuple):
-    """Room for one feature under a draw."""
+    """Room for the features of one sample under a draw."""
 
     row: np.ndarray  # float32 (slots, row): packed, as it is now
     stirred: np.ndarray  # uint64
-    noise: np.ndarray  # float32
+    noise: np.ndarray  # float32 (slots, dimensions)
 
 
 @jit
 def make_draw_scratch(slots, packed, operation, seed):
     """Scratch for features of so many slots, under the draw with this seed."""
     stirred, noise = stir(seed, operation.vectors * operation.dim + 1)
-    return DrawScratch(np.empty((slots, packed.weights.shape[1]), np.float32), stirred, noise)
+    return DrawScratch(
+        np.empty((slots, packed.weights.shape[1]), np.float32), stirred, np.empty((slots, len(noise)), np.float32)
+    )
+
+
+@inlined
+def noise_of_sample(samples, s, d):
+    """The noise of all features of a sample. MODIFIES: d.noise."""
+    # All of it before any is used: reading a register of numbers that were just written one by one would wait for memory.
+    for j in range(np.uint64(d.noise.shape[0])):
+        fill_noise(samples.keys[s, j], d.stirred, d.noise[j])
 
 
 @inlined
@@ -65,14 +74,14 @@ def add_drawn(x, r, value, c, op, dim, noise, total, squares):
 def add_sample(packed, samples, s, operation, dim, now, prior, forgetting, d, total, squares):
     """Add all drawn features of a sample; returns their linear terms. MODIFIES: total, squares; d: scratch."""
     linear = ZERO
-    for j in range(samples.rows.shape[1]):
-        r, c, value = samples.rows[s, j], samples.classes[j], samples.values[s, j]
-        fill_noise(samples.keys[s, j], d.stirred, d.noise)
+    noise_of_sample(samples, s, d)
+    for j in range(np.uint64(samples.rows.shape[1])):
+        r, c, value = samples.rows[s, j], np.uint64(samples.classes[j]), samples.values[s, j]
         if r >= 0 and forgetting.half_life == 0.0:
-            linear += add_drawn(packed.weights, np.uint32(r), value, c, operation.op, dim, d.noise, total, squares)
+            linear += add_drawn(packed.weights, np.uint64(r), value, c, operation.op, dim, d.noise[j], total, squares)
         else:
             work_out_feature(packed, samples, s, j, operation, now, prior, forgetting, d.row)
-            linear += add_drawn(d.row, j, value, c, operation.op, dim, d.noise, total, squares)
+            linear += add_drawn(d.row, j, value, c, operation.op, dim, d.noise[j], total, squares)
     return linear
 
 
@@ -120,9 +129,9 @@ def draw_candidates(packed, shared, own, operation, now, network, dense, seed, z
     squares = np.zeros((2, operation.classes, dim), np.float32)
     d = make_draw_scratch(shared.rows.shape[1], packed, operation, seed)
     z[:] = add_sample(packed, shared, 0, operation, dim, now, prior, forgetting, d, totals[0], squares[0])
-    layers, block = pack_layers(draw_dense(dense, shape.sizes, seed), shape.sizes), make_block(shape.sizes, shape.width)
+    layers, (z_0, a) = pack_drawn(dense, shape.sizes, seed), make_point_block(shape)
     d = make_draw_scratch(own.rows.shape[1], packed, operation, seed)
     for begin in range(0, len(z), BLOCK):
         n = min(BLOCK, len(z) - begin)
-        draw_usual_block(packed, own, begin, n, operation, now, prior, forgetting, totals, squares, d, block.z[0], z)
-        add_layers(layers, shape, block, z[begin : begin + n])
+        draw_usual_block(packed, own, begin, n, operation, now, prior, forgetting, totals, squares, d, z_0, z)
+        add_layers(layers, shape, z_0, a, z[begin : begin + n])

@@ -20,23 +20,23 @@ import numpy as np
 
 from pbodl._jit import inlined, jit, kernel, prefetch
 from pbodl.kernels.click_moments import click_moments
-from pbodl.kernels.draws import draw_dense, fill_noise
+from pbodl.kernels.draws import draw_dense
 from pbodl.kernels.layers.pairs import DOUBT, USUAL_OF_GROUPS, make_pair_scratch, pairs_forward
 from pbodl.kernels.normal import ZERO
 from pbodl.serving.scoring.candidate_kernels import AHEAD, Samples, Sums, sum_features, work_out_feature
-from pbodl.serving.scoring.drawn_candidates import DrawScratch, make_draw_scratch
+from pbodl.serving.scoring.drawn_candidates import DrawScratch, make_draw_scratch, noise_of_sample
 
 REGISTER = 8  # numbers of float32
 
 
 class Lanes(NamedTuple):
-    """The shared fields as the candidates meet them; L lanes, A own fields."""
+    """The shared fields as the candidates meet them: B registers of REGISTER lanes; A own fields."""
 
-    begin: np.ndarray  # int64 (G + 1,): the lanes of group q are begin[q] to begin[q + 1]
-    m_e: np.ndarray  # float32 (K, L): the vector for the candidates' group
+    group: np.ndarray  # int64 (B,): all lanes of a register are fields of one group
+    m_e: np.ndarray  # float32 (B, K, REGISTER): the vector for the candidates' group
     v_e: np.ndarray
     slope: np.ndarray  # as the shared fields make it
-    m_w: np.ndarray  # float32 (A, L): the weights of the pairs with each own field
+    m_w: np.ndarray  # float32 (B, A, REGISTER): the weights of the pairs with each own field
     v_w: np.ndarray
 
 
@@ -55,84 +55,126 @@ def pair_indices(fields):
 def make_lanes(common, slope, own_fields, of_own, group_of_field, indices, m_w, v_w):
     """Lanes from the sums of the shared fields, (F, G, 2, K), and their slopes, (F, G, K)."""
     fields, groups, _, dim = common.shape
-    is_own, begin = np.zeros(fields, np.bool_), np.zeros(groups + 1, np.int64)
+    is_own, lane_of, filled = np.zeros(fields, np.bool_), np.zeros(fields, np.int64), 0
     is_own[own_fields] = True
     for q in range(groups):
-        members = 0
         for f in range(fields):
-            members += int(group_of_field[f] == q and not is_own[f])
-        begin[q + 1] = begin[q] + (members + REGISTER - 1) // REGISTER * REGISTER
-    n, own = begin[groups], len(own_fields)
+            if group_of_field[f] == q and not is_own[f]:
+                lane_of[f] = filled
+                filled += 1
+        filled = (filled + REGISTER - 1) // REGISTER * REGISTER
+    vectors, weights = (filled // REGISTER, dim, REGISTER), (filled // REGISTER, len(own_fields), REGISTER)
     lanes = Lanes(
-        begin, np.zeros((dim, n), np.float32), np.zeros((dim, n), np.float32), np.zeros((dim, n), np.float32),
-        np.zeros((own, n), np.float32), np.zeros((own, n), np.float32),
+        np.zeros(filled // REGISTER, np.int64), np.zeros(vectors, np.float32), np.zeros(vectors, np.float32),
+        np.zeros(vectors, np.float32), np.zeros(weights, np.float32), np.zeros(weights, np.float32),
     )  # fmt: skip
-    free = begin.copy()
     for f in range(fields):
         if not is_own[f]:
-            lane = free[group_of_field[f]]
-            free[group_of_field[f]] += 1
-            lanes.m_e[:, lane], lanes.v_e[:, lane] = common[f, of_own, 0], common[f, of_own, 1]
-            lanes.slope[:, lane] = slope[f, of_own]
-            for i in range(own):
+            b, lane = lane_of[f] // REGISTER, lane_of[f] % REGISTER
+            lanes.group[b] = group_of_field[f]
+            for k in range(dim):
+                lanes.m_e[b, k, lane], lanes.v_e[b, k, lane] = common[f, of_own, 0, k], common[f, of_own, 1, k]
+                lanes.slope[b, k, lane] = slope[f, of_own, k]
+            for i in range(len(own_fields)):
                 pair = indices[f, own_fields[i]]
-                lanes.m_w[i, lane], lanes.v_w[i, lane] = m_w[pair], v_w[pair]
+                lanes.m_w[b, i, lane], lanes.v_w[b, i, lane] = m_w[pair], v_w[pair]
     return lanes
 
 
 @kernel
-def meet_shared(lanes, own, products, slope):
-    """Mean and variance that pairs of own (A, G, 2, K) and shared fields add. MODIFIES: products (L,), slope (K, L): scratch."""
-    dim, n = lanes.m_e.shape
-    mean, variance = ZERO, ZERO
-    for k in range(dim):
-        for lane in range(n):
-            slope[k, lane] = lanes.slope[k, lane]
-    for i in range(np.uint64(own.shape[0])):
-        for q in range(np.uint64(own.shape[1])):
-            begin, end = np.uint64(lanes.begin[q]), np.uint64(lanes.begin[q + np.uint64(1)])
-            for lane in range(begin, end):
-                products[lane] = ZERO
-            for k in range(np.uint64(dim)):
+def meet_shared(lanes, own, products, sums):
+    """Mean and variance that pairs of own (A, G, 2, K) and shared fields add. MODIFIES: products (A, REGISTER) and sums
+    (3, REGISTER), which are scratch."""
+    # Every innermost loop is over the lanes of one register.
+    slope, mean, variance = sums[0], sums[1], sums[2]
+    n, dim = np.uint64(own.shape[0]), np.uint64(own.shape[3])
+    for lane in range(REGISTER):
+        mean[lane] = ZERO
+        variance[lane] = ZERO
+    for b in range(np.uint64(lanes.m_e.shape[0])):
+        q = np.uint64(lanes.group[b])
+        for i in range(n):
+            for lane in range(REGISTER):
+                products[i, lane] = ZERO
+        for k in range(dim):
+            for lane in range(REGISTER):
+                slope[lane] = lanes.slope[b, k, lane]
+            for i in range(n):
                 x = own[i, q, 0, k]
-                for lane in range(begin, end):
-                    products[lane] += x * lanes.m_e[k, lane]
-                    slope[k, lane] += x * lanes.m_w[i, lane]
-            for lane in range(begin, end):
-                mean += lanes.m_w[i, lane] * products[lane]
-                variance += products[lane] * products[lane] * lanes.v_w[i, lane]
-    for k in range(dim):
-        for lane in range(n):
-            variance += slope[k, lane] * slope[k, lane] * lanes.v_e[k, lane]
-    return mean, variance
+                for lane in range(REGISTER):
+                    products[i, lane] += x * lanes.m_e[b, k, lane]
+                    slope[lane] += x * lanes.m_w[b, i, lane]
+            for lane in range(REGISTER):
+                variance[lane] += slope[lane] * slope[lane] * lanes.v_e[b, k, lane]
+        for i in range(n):
+            for lane in range(REGISTER):
+                mean[lane] += lanes.m_w[b, i, lane] * products[i, lane]
+                variance[lane] += products[i, lane] * products[i, lane] * lanes.v_w[b, i, lane]
+    m, v = ZERO, ZERO
+    for lane in range(REGISTER):
+        m += mean[lane]
+        v += variance[lane]
+    return m, v
 
 
-@kernel
-def meet_own(own, of_own, slope_of_shared, own_fields, indices, m_w, v_w, more_w, slope):
-    """Mean and variance that own fields add by their pairs with each other and by their vectors, and what the deviations of the
-    pairs' weights add under a draw. MODIFIES: slope (A, G, K)."""
-    n, groups, _, dim = own.shape
+class OwnPairs(NamedTuple):
+    """The own fields as they meet each other."""
+
+    group: np.int64  # of all of them
+    m_w: np.ndarray  # float32 (A (A - 1)/2,): the weights of their pairs, in order
+    v_w: np.ndarray
+    more_w: np.ndarray  # their deviations under a draw
+    slope: np.ndarray  # float32 (A, G, K): by the vectors of the own fields, as the shared fields make it
+
+
+@jit
+def make_own_pairs(own_fields, group, indices, m_w, v_w, more_w, slope):
+    """The pairs of own fields, from the weights of all pairs and the slopes (F, G, K)."""
+    n, at = len(own_fields), 0
+    weights = np.empty((3, n * (n - 1) // 2), np.float32)
+    for i in range(n):
+        for j in range(i + 1, n):
+            pair = indices[own_fields[i], own_fields[j]]
+            weights[0, at], weights[1, at], weights[2, at] = m_w[pair], v_w[pair], more_w[pair]
+            at += 1
+    return OwnPairs(group, weights[0], weights[1], weights[2], slope[own_fields])
+
+
+@inlined
+def _meet_own(pairs, own, dim, slope):
+    n, groups, of_own, pair = np.uint64(own.shape[0]), np.uint64(own.shape[1]), np.uint64(pairs.group), np.uint64(0)
     mean, variance, deviation = ZERO, ZERO, ZERO
     for i in range(n):
         for q in range(groups):
             for k in range(dim):
-                slope[i, q, k] = slope_of_shared[own_fields[i], q, k]
+                slope[i, q, k] = pairs.slope[i, q, k]
     for i in range(n):
-        for j in range(i + 1, n):
-            pair, product = indices[own_fields[i], own_fields[j]], ZERO
-            weight, e_i, e_j, s_i, s_j = m_w[pair], own[i, of_own, 0], own[j, of_own, 0], slope[i, of_own], slope[j, of_own]
+        for j in range(i + np.uint64(1), n):
+            weight, product = pairs.m_w[pair], ZERO
+            e_i, e_j, s_i, s_j = own[i, of_own, 0], own[j, of_own, 0], slope[i, of_own], slope[j, of_own]
             for k in range(dim):
                 product += e_i[k] * e_j[k]
                 s_i[k] += weight * e_j[k]
                 s_j[k] += weight * e_i[k]
             mean += weight * product
-            variance += product * product * v_w[pair]
-            deviation += product * more_w[pair]
+            variance += product * product * pairs.v_w[pair]
+            deviation += product * pairs.more_w[pair]
+            pair += np.uint64(1)
     for i in range(n):
         for q in range(groups):
             for k in range(dim):
                 variance += slope[i, q, k] * slope[i, q, k] * own[i, q, 1, k]
     return mean, variance, deviation
+
+
+@kernel
+def meet_own(pairs, own, slope):
+    """Mean and variance that own fields add by their pairs with each other and by their vectors, and what the deviations of the
+    pairs' weights add under a draw. MODIFIES: slope (A, G, K)."""
+    # A branch for the usual dimension, so that the compiler sees the constant.
+    if own.shape[3] == USUAL_OF_GROUPS:
+        return _meet_own(pairs, own, np.int64(USUAL_OF_GROUPS), slope)
+    return _meet_own(pairs, own, own.shape[3], slope)
 
 
 class PairDraw(NamedTuple):
@@ -161,16 +203,16 @@ def prepare_draw(packed, shared, own, linear, operation, now, network, dense, ow
     w.m_e[:] = ZERO
     w.v_e[:] = ZERO
     common = more_w[network.shape.sizes[0]]
+    noise_of_sample(shared, 0, d)
     for j in range(shared.rows.shape[1]):
         f, value = shared.fields[j], shared.values[0, j]
         work_out_feature(packed, shared, 0, j, operation, now, network.prior, network.forgetting, d.row)
-        fill_noise(shared.keys[0, j], d.stirred, d.noise)
         for g in range(vectors):
             for k in range(dim):
                 w.m_e[f, g, k] += value * d.row[j, 2 * g * dim + k]
-                more_e[f, g, k] += value * np.sqrt(d.row[j, 2 * g * dim + dim + k]) * d.noise[g * dim + k]
+                more_e[f, g, k] += value * np.sqrt(d.row[j, 2 * g * dim + dim + k]) * d.noise[j, g * dim + k]
         if d.row.shape[1] > 2 * vectors * dim:
-            common += value * np.sqrt(d.row[j, 2 * vectors * dim + 1]) * d.noise[vectors * dim]
+            common += value * np.sqrt(d.row[j, 2 * vectors * dim + 1]) * d.noise[j, vectors * dim]
     pairs_forward(m_w, dense.variance[0, 0], group_of_field, w)
     for p in range(network.shape.sizes[0]):
         common += w.products[p] * more_w[p]
@@ -186,27 +228,28 @@ def prepare_draw(packed, shared, own, linear, operation, now, network, dense, ow
 
 
 @inlined
-def deviation_of(draw, s, dim, x, slope):
-    """What candidate s with the vectors x (A, G, 2, K) and their slopes adds under a draw, without the pairs of its own fields.
-
-    Slot j is the one feature of own field j, so that the field's variance is the feature's.
-    """
-    own, d, along, deviation = draw.own, draw.scratch, draw.along, ZERO
-    for i in range(along.shape[0]):
-        fill_noise(own.keys[s, i], d.stirred, d.noise)
-        for g in range(along.shape[1]):
+def _deviation_of(draw, s, dim, x, slope):
+    along, noise, deviation = draw.along, draw.scratch.noise, ZERO
+    n, groups = np.uint64(along.shape[0]), np.uint64(along.shape[1])
+    for i in range(n):
+        for g in range(groups):
+            e, toward, t, more = x[i, g], along[i, g], slope[i, g], noise[i, g * np.uint64(dim) :]
             for k in range(dim):
-                deviation += x[i, g, 0, k] * along[i, g, k] + slope[i, g, k] * np.sqrt(x[i, g, 1, k]) * d.noise[g * dim + k]
-        deviation += draw.linear[s, i] * d.noise[along.shape[1] * dim]
+                deviation += e[0, k] * toward[k] + t[k] * np.sqrt(e[1, k]) * more[k]
+        deviation += draw.linear[s, i] * noise[i, groups * np.uint64(dim)]
     return deviation
 
 
 @kernel
-def usual_deviation_of(draw, s, x, slope):
-    """`deviation_of`, with a branch for the usual dimension, so that the compiler sees the constant. MODIFIES: draw.scratch."""
+def deviation_of(draw, s, x, slope):
+    """What candidate s with the vectors x (A, G, 2, K) and their slopes adds under a draw, without the pairs of its own fields.
+
+    Slot j is the one feature of own field j, so that the field's variance is the feature's.
+    """
+    # A branch for the usual dimension, so that the compiler sees the constant.
     if x.shape[3] == USUAL_OF_GROUPS:
-        return deviation_of(draw, s, USUAL_OF_GROUPS, x, slope)
-    return deviation_of(draw, s, x.shape[3], x, slope)
+        return _deviation_of(draw, s, np.int64(USUAL_OF_GROUPS), x, slope)
+    return _deviation_of(draw, s, x.shape[3], x, slope)
 
 
 @kernel
@@ -215,12 +258,11 @@ def any_deviation_of(packed, draw, s, operation, now, prior, forgetting, x, slop
     own, d, along, deviation, depth = draw.own, draw.scratch, draw.along, ZERO, operation.vectors * operation.dim
     for j in range(own.rows.shape[1]):
         work_out_feature(packed, own, s, j, operation, now, prior, forgetting, d.row)
-        fill_noise(own.keys[s, j], d.stirred, d.noise)
-        more = np.sqrt(d.row[j, 2 * depth + 1]) * d.noise[depth] if d.row.shape[1] > 2 * depth else ZERO
+        more = np.sqrt(d.row[j, 2 * depth + 1]) * d.noise[j, depth] if d.row.shape[1] > 2 * depth else ZERO
         for g in range(operation.vectors):
             for k in range(operation.dim):
                 v = d.row[j, (2 * g + 1) * operation.dim + k]
-                more += slope[own.classes[j], g, k] * np.sqrt(v) * d.noise[g * operation.dim + k]
+                more += slope[own.classes[j], g, k] * np.sqrt(v) * d.noise[j, g * operation.dim + k]
         deviation += own.values[s, j] * more
     for i in range(along.shape[0]):
         for g in range(operation.vectors):
@@ -249,20 +291,24 @@ def score_pair_candidates(packed, shared, operation, now, network, own, own_fiel
     m_shared, v_shared = m_shared + linear[0, 0], v_shared + linear[0, 1]
     indices, mean, variance = pair_indices(fields), scores[2], scores[3]
     lanes = make_lanes(common, w.slope, own_fields, of_own, group_of_field, indices, m_w, v_w)
-    products, slope = np.empty(lanes.begin[-1], np.float32), np.empty(lanes.slope.shape, np.float32)
+    own_pairs = make_own_pairs(own_fields, of_own, indices, m_w, v_w, draw.more_w, w.slope)
+    products, sums = np.empty((len(own_fields), REGISTER), np.float32), np.empty((3, REGISTER), np.float32)
     own_slope, flat = np.empty((len(own_fields), operation.vectors, dim), np.float32), own.total.reshape(len(own.total), -1)
+    drawing, plain, scratch = len(draw.z) > 0, len(draw.linear) > 0, draw.scratch
     for s in range(len(places)):
         p = np.uint32(places[s])
         prefetch(flat, np.uint32(places[min(s + AHEAD, len(places) - 1)]))
-        m, v = meet_shared(lanes, own.total[p], products, slope)
-        m_own, v_own, more = meet_own(own.total[p], of_own, w.slope, own_fields, indices, m_w, v_w, draw.more_w, own_slope)
+        if drawing:
+            noise_of_sample(draw.own, s, scratch)
+        x = own.total[p]
+        m, v = meet_shared(lanes, x, products, sums)
+        m_own, v_own, more = meet_own(own_pairs, x, own_slope)
         mean[s] = m_shared + m + m_own + own.linear[p, 0]
         variance[s] = DOUBT * (v_shared + v + v_own + own.linear[p, 1])
-        if len(draw.z) > 0:
-            x, prior, forgetting = own.total[p], network.prior, network.forgetting
-            if len(draw.linear) > 0:
-                more += usual_deviation_of(draw, s, x, own_slope)
+        if drawing:
+            if plain:
+                more += deviation_of(draw, s, x, own_slope)
             else:
-                more += any_deviation_of(packed, draw, s, operation, now, prior, forgetting, x, own_slope)
+                more += any_deviation_of(packed, draw, s, operation, now, network.prior, network.forgetting, x, own_slope)
             draw.z[s] += mean[s] + more
     click_moments(mean, variance, scores[0], scores[1])

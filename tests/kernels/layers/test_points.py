@@ -8,7 +8,7 @@ import pytest
 from pbodl.kernels.arguments import Dense, Shape
 from pbodl.kernels.layers.dense import BLOCK
 from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, FM, GROUP_FM, SUM
-from pbodl.kernels.layers.points import add_layers, add_point, class_of_fields, make_point_sums, points_forward
+from pbodl.kernels.layers.points import add_layers, add_point, class_of_fields, make_point_block, make_point_sums, points_forward
 from pbodl.kernels.sample_blocks import make_block, pack_layers
 
 F32 = np.float32
