@@ -10,8 +10,8 @@ i, and for every request A_i[q] = Σ_{f in q} (w_if δe_f + δw_if e_f) over the
     C + Σ_i (⟨x_i, A_i⟩ + ⟨δx_i, s_i⟩) + Σ_{i<j} δw_ij ⟨x_i, x_j⟩ + its linear weights
 where C is the deviation of what the shared fields make.
 
-The shared fields stand in *lanes*, those of a group side by side and padded with zeros to whole registers: the loops go over
-fields, and no sum has to be drawn together within a register.
+All is computed in registers of eight numbers: eight dimensions, for which vectors are padded with zeros, or eight shared fields of
+one group. A candidate's cached sums are padded, too, and have standard deviations in the place of variances.
 """
 
 from typing import NamedTuple
@@ -19,25 +19,28 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import inlined, jit, kernel, prefetch
+from pbodl._registers import all_eight, eight, plus_product, product, put_eight, sum_of_eight
 from pbodl.kernels.click_moments import click_moments
 from pbodl.kernels.draws import draw_dense
-from pbodl.kernels.layers.pairs import DOUBT, USUAL_OF_GROUPS, make_pair_scratch, pairs_forward
+from pbodl.kernels.layers.pairs import DOUBT, make_pair_scratch, pairs_forward
 from pbodl.kernels.normal import ZERO
-from pbodl.serving.scoring.candidate_kernels import AHEAD, Samples, Sums, sum_features, work_out_feature
+from pbodl.serving.scoring.candidate_kernels import AHEAD, REGISTER, Samples, Sums, padded, sum_features, work_out_feature
 from pbodl.serving.scoring.drawn_candidates import DrawScratch, make_draw_scratch, noise_of_sample
 
-REGISTER = 8  # numbers of float32
+TWO_U, EIGHT = np.uint64(2), np.uint64(REGISTER)
 
 
 class Lanes(NamedTuple):
-    """The shared fields as the candidates meet them: B registers of REGISTER lanes; A own fields."""
+    """The shared fields as the candidates meet them, all arrays flat. S shared fields, in order of their group; B registers of
+    eight shared fields, all of one group; A own fields."""
 
-    group: np.ndarray  # int64 (B,): all lanes of a register are fields of one group
-    m_e: np.ndarray  # float32 (B, K, REGISTER): the vector for the candidates' group
-    v_e: np.ndarray
-    slope: np.ndarray  # as the shared fields make it
-    m_w: np.ndarray  # float32 (B, A, REGISTER): the weights of the pairs with each own field
-    v_w: np.ndarray
+    group_of_field: np.ndarray  # int64 (S,)
+    group: np.ndarray  # int64 (B,)
+    slope: np.ndarray  # float32 (S, K): of the vector for the candidates' group, as the shared fields make it
+    v_e: np.ndarray  # float32 (S, K)
+    m_w: np.ndarray  # float32 (S, A): the weights of the pairs with each own field
+    m_e: np.ndarray  # float32 (B, K, 8)
+    v_w: np.ndarray  # float32 (B, A, 8)
 
 
 @jit
@@ -55,126 +58,110 @@ def pair_indices(fields):
 def make_lanes(common, slope, own_fields, of_own, group_of_field, indices, m_w, v_w):
     """Lanes from the sums of the shared fields, (F, G, 2, K), and their slopes, (F, G, K)."""
     fields, groups, _, dim = common.shape
-    is_own, lane_of, filled = np.zeros(fields, np.bool_), np.zeros(fields, np.int64), 0
+    is_own, n, shared, lane = np.zeros(fields, np.bool_), len(own_fields), 0, 0
     is_own[own_fields] = True
+    most = fields + groups * REGISTER  # lanes, with those that stay empty
+    of_field, of_register = np.zeros(fields, np.int64), np.zeros(most // REGISTER + 1, np.int64)
+    slopes, v_e = np.empty((fields, dim), np.float32), np.empty((fields, dim), np.float32)
+    weights = np.empty((fields, n), np.float32)
+    m_e, v_weights = np.zeros((len(of_register), dim, REGISTER), np.float32), np.zeros((len(of_register), n, REGISTER), np.float32)
     for q in range(groups):
         for f in range(fields):
             if group_of_field[f] == q and not is_own[f]:
-                lane_of[f] = filled
-                filled += 1
-        filled = (filled + REGISTER - 1) // REGISTER * REGISTER
-    vectors, weights = (filled // REGISTER, dim, REGISTER), (filled // REGISTER, len(own_fields), REGISTER)
-    lanes = Lanes(
-        np.zeros(filled // REGISTER, np.int64), np.zeros(vectors, np.float32), np.zeros(vectors, np.float32),
-        np.zeros(vectors, np.float32), np.zeros(weights, np.float32), np.zeros(weights, np.float32),
+                b, at = lane // REGISTER, lane % REGISTER
+                of_field[shared], of_register[b] = q, q
+                slopes[shared], v_e[shared], m_e[b, :, at] = slope[f, of_own], common[f, of_own, 1], common[f, of_own, 0]
+                for i in range(n):
+                    pair = indices[f, own_fields[i]]
+                    weights[shared, i], v_weights[b, i, at] = m_w[pair], v_w[pair]
+                shared, lane = shared + 1, lane + 1
+        lane = (lane + REGISTER - 1) // REGISTER * REGISTER
+    return Lanes(
+        of_field[:shared], of_register[: lane // REGISTER], slopes.reshape(-1), v_e.reshape(-1), weights.reshape(-1),
+        m_e.reshape(-1), v_weights.reshape(-1),
     )  # fmt: skip
-    for f in range(fields):
-        if not is_own[f]:
-            b, lane = lane_of[f] // REGISTER, lane_of[f] % REGISTER
-            lanes.group[b] = group_of_field[f]
-            for k in range(dim):
-                lanes.m_e[b, k, lane], lanes.v_e[b, k, lane] = common[f, of_own, 0, k], common[f, of_own, 1, k]
-                lanes.slope[b, k, lane] = slope[f, of_own, k]
-            for i in range(len(own_fields)):
-                pair = indices[f, own_fields[i]]
-                lanes.m_w[b, i, lane], lanes.v_w[b, i, lane] = m_w[pair], v_w[pair]
-    return lanes
-
-
-@kernel
-def meet_shared(lanes, own, products, sums):
-    """Mean and variance that pairs of own (A, G, 2, K) and shared fields add. MODIFIES: products (A, REGISTER) and sums
-    (3, REGISTER), which are scratch."""
-    # Every innermost loop is over the lanes of one register.
-    slope, mean, variance = sums[0], sums[1], sums[2]
-    n, dim = np.uint64(own.shape[0]), np.uint64(own.shape[3])
-    for lane in range(REGISTER):
-        mean[lane] = ZERO
-        variance[lane] = ZERO
-    for b in range(np.uint64(lanes.m_e.shape[0])):
-        q = np.uint64(lanes.group[b])
-        for i in range(n):
-            for lane in range(REGISTER):
-                products[i, lane] = ZERO
-        for k in range(dim):
-            for lane in range(REGISTER):
-                slope[lane] = lanes.slope[b, k, lane]
-            for i in range(n):
-                x = own[i, q, 0, k]
-                for lane in range(REGISTER):
-                    products[i, lane] += x * lanes.m_e[b, k, lane]
-                    slope[lane] += x * lanes.m_w[b, i, lane]
-            for lane in range(REGISTER):
-                variance[lane] += slope[lane] * slope[lane] * lanes.v_e[b, k, lane]
-        for i in range(n):
-            for lane in range(REGISTER):
-                mean[lane] += lanes.m_w[b, i, lane] * products[i, lane]
-                variance[lane] += products[i, lane] * products[i, lane] * lanes.v_w[b, i, lane]
-    m, v = ZERO, ZERO
-    for lane in range(REGISTER):
-        m += mean[lane]
-        v += variance[lane]
-    return m, v
 
 
 class OwnPairs(NamedTuple):
     """The own fields as they meet each other."""
 
-    group: np.int64  # of all of them
-    m_w: np.ndarray  # float32 (A (A - 1)/2,): the weights of their pairs, in order
+    m_w: np.ndarray  # float32 (A, A): the weights of their pairs, zero for a field with itself
     v_w: np.ndarray
     more_w: np.ndarray  # their deviations under a draw
-    slope: np.ndarray  # float32 (A, G, K): by the vectors of the own fields, as the shared fields make it
+    slope: np.ndarray  # float32 (A G K,): by the vectors of the own fields, as the shared fields make it
 
 
 @jit
-def make_own_pairs(own_fields, group, indices, m_w, v_w, more_w, slope):
+def make_own_pairs(own_fields, indices, m_w, v_w, more_w, slope):
     """The pairs of own fields, from the weights of all pairs and the slopes (F, G, K)."""
-    n, at = len(own_fields), 0
-    weights = np.empty((3, n * (n - 1) // 2), np.float32)
+    n = len(own_fields)
+    weights = np.zeros((3, n, n), np.float32)
     for i in range(n):
-        for j in range(i + 1, n):
-            pair = indices[own_fields[i], own_fields[j]]
-            weights[0, at], weights[1, at], weights[2, at] = m_w[pair], v_w[pair], more_w[pair]
-            at += 1
-    return OwnPairs(group, weights[0], weights[1], weights[2], slope[own_fields])
-
-
-@inlined
-def _meet_own(pairs, own, dim, slope):
-    n, groups, of_own, pair = np.uint64(own.shape[0]), np.uint64(own.shape[1]), np.uint64(pairs.group), np.uint64(0)
-    mean, variance, deviation = ZERO, ZERO, ZERO
-    for i in range(n):
-        for q in range(groups):
-            for k in range(dim):
-                slope[i, q, k] = pairs.slope[i, q, k]
-    for i in range(n):
-        for j in range(i + np.uint64(1), n):
-            weight, product = pairs.m_w[pair], ZERO
-            e_i, e_j, s_i, s_j = own[i, of_own, 0], own[j, of_own, 0], slope[i, of_own], slope[j, of_own]
-            for k in range(dim):
-                product += e_i[k] * e_j[k]
-                s_i[k] += weight * e_j[k]
-                s_j[k] += weight * e_i[k]
-            mean += weight * product
-            variance += product * product * pairs.v_w[pair]
-            deviation += product * pairs.more_w[pair]
-            pair += np.uint64(1)
-    for i in range(n):
-        for q in range(groups):
-            for k in range(dim):
-                variance += slope[i, q, k] * slope[i, q, k] * own[i, q, 1, k]
-    return mean, variance, deviation
+        for j in range(n):
+            if i != j:
+                pair = indices[own_fields[i], own_fields[j]]
+                weights[0, i, j], weights[1, i, j], weights[2, i, j] = m_w[pair], v_w[pair], more_w[pair]
+    return OwnPairs(weights[0], weights[1], weights[2], slope[own_fields].reshape(-1))
 
 
 @kernel
-def meet_own(pairs, own, slope):
-    """Mean and variance that own fields add by their pairs with each other and by their vectors, and what the deviations of the
-    pairs' weights add under a draw. MODIFIES: slope (A, G, K)."""
+def meet(lanes, pairs, of_own, x, at, groups, dim, slope):
+    """Mean and variance that a candidate adds to what the shared fields make, and what the deviations of the weights of pairs of
+    its own fields add under a draw.
+
+    Its vectors (A, G, 2, K) begin at x[at], with standard deviations for variances. MODIFIES: slope (A G K,).
+    """
     # A branch for the usual dimension, so that the compiler sees the constant.
-    if own.shape[3] == USUAL_OF_GROUPS:
-        return _meet_own(pairs, own, np.int64(USUAL_OF_GROUPS), slope)
-    return _meet_own(pairs, own, own.shape[3], slope)
+    if dim == REGISTER:
+        return _meet(lanes, pairs, of_own, x, at, groups, np.int64(REGISTER), slope)
+    return _meet(lanes, pairs, of_own, x, at, groups, dim, slope)
+
+
+@inlined
+def _meet(lanes, pairs, of_own, x, at, groups, dim, slope):
+    nothing, n = all_eight(ZERO), pairs.m_w.shape[0]
+    means, variances, mean, variance, deviation = nothing, nothing, ZERO, ZERO, ZERO
+    groups, dim, of_own, n = np.uint64(groups), np.uint64(dim), np.uint64(of_own), np.uint64(n)
+    vector, feature, registers = TWO_U * dim, TWO_U * dim * groups, dim // EIGHT
+    for f in range(np.uint64(len(lanes.group_of_field))):
+        begin = at + np.uint64(lanes.group_of_field[f]) * vector
+        for r in range(registers):
+            k = r * EIGHT
+            t = eight(lanes.slope, f * dim + k)
+            for i in range(n):
+                t = plus_product(t, all_eight(lanes.m_w[f * n + i]), eight(x, begin + i * feature + k))
+            variances = plus_product(variances, product(t, t), eight(lanes.v_e, f * dim + k))
+    for b in range(np.uint64(len(lanes.group))):
+        begin = at + np.uint64(lanes.group[b]) * vector
+        for i in range(n):
+            d = nothing
+            for k in range(dim):
+                d = plus_product(d, all_eight(x[begin + i * feature + k]), eight(lanes.m_e, (b * dim + k) * EIGHT))
+            variances = plus_product(variances, product(d, d), eight(lanes.v_w, (b * n + i) * EIGHT))
+    own = at + of_own * vector
+    for i in range(n):
+        for q in range(groups):
+            begin, to = at + i * feature + q * vector, (i * groups + q) * dim
+            for r in range(registers):
+                k = r * EIGHT
+                t = eight(pairs.slope, to + k)
+                means = plus_product(means, t, eight(x, begin + k))
+                if q == of_own:
+                    for j in range(n):
+                        t = plus_product(t, all_eight(pairs.m_w[i, j]), eight(x, own + j * feature + k))
+                put_eight(slope, to + k, t)
+                spread = product(t, eight(x, begin + dim + k))
+                variances = plus_product(variances, spread, spread)
+        for j in range(i + np.uint64(1), n):
+            d = nothing
+            for r in range(registers):
+                k = r * EIGHT
+                d = plus_product(d, eight(x, own + i * feature + k), eight(x, own + j * feature + k))
+            together = sum_of_eight(d)
+            mean += pairs.m_w[i, j] * together
+            variance += together * together * pairs.v_w[i, j]
+            deviation += together * pairs.more_w[i, j]
+    return mean + sum_of_eight(means), variance + sum_of_eight(variances), deviation
 
 
 class PairDraw(NamedTuple):
@@ -194,7 +181,7 @@ def prepare_draw(packed, shared, own, linear, operation, now, network, dense, ow
     vectors, dim, fields, group_of_field = operation.vectors, operation.dim, operation.classes, network.shape.group_of_field
     m_w = dense.mean[0, 0]
     scratch = make_draw_scratch(own.rows.shape[1], packed, operation, seed)
-    along, more_w = np.zeros((len(own_fields), vectors, dim), np.float32), np.zeros(len(m_w), np.float32)
+    along, more_w = np.zeros((len(own_fields), vectors, padded(dim)), np.float32), np.zeros(len(m_w), np.float32)
     if len(z) == 0:
         return PairDraw(z, own, linear, along, more_w, scratch)
     more_w[:] = draw_dense(dense, network.shape.sizes, seed).mean[0, 0] - m_w
@@ -227,29 +214,32 @@ def prepare_draw(packed, shared, own, linear, operation, now, network, dense, ow
     return PairDraw(z, own, linear, along, more_w, scratch)
 
 
-@inlined
-def _deviation_of(draw, s, dim, x, slope):
-    along, noise, deviation = draw.along, draw.scratch.noise, ZERO
-    n, groups = np.uint64(along.shape[0]), np.uint64(along.shape[1])
-    for i in range(n):
-        for g in range(groups):
-            e, toward, t, more = x[i, g], along[i, g], slope[i, g], noise[i, g * np.uint64(dim) :]
-            for k in range(dim):
-                deviation += e[0, k] * toward[k] + t[k] * np.sqrt(e[1, k]) * more[k]
-        deviation += draw.linear[s, i] * noise[i, groups * np.uint64(dim)]
-    return deviation
-
-
 @kernel
-def deviation_of(draw, s, x, slope):
-    """What candidate s with the vectors x (A, G, 2, K) and their slopes adds under a draw, without the pairs of its own fields.
+def deviation_of(draw, s, along, noise, x, at, own_dim, slope):
+    """What candidate s adds under a draw, without the pairs of its own fields; x, at and slope as in `meet`. Flat: along, noise.
 
-    Slot j is the one feature of own field j, so that the field's variance is the feature's.
+    Slot j is the one feature of own field j, so that the field's variance is the feature's. own_dim: K before padding.
     """
     # A branch for the usual dimension, so that the compiler sees the constant.
-    if x.shape[3] == USUAL_OF_GROUPS:
-        return _deviation_of(draw, s, np.int64(USUAL_OF_GROUPS), x, slope)
-    return _deviation_of(draw, s, x.shape[3], x, slope)
+    if draw.along.shape[2] == REGISTER:
+        return _deviation_of(draw, s, along, noise, x, at, np.int64(REGISTER), own_dim, slope)
+    return _deviation_of(draw, s, along, noise, x, at, draw.along.shape[2], own_dim, slope)
+
+
+@inlined
+def _deviation_of(draw, s, along, noise, x, at, dim, own_dim, slope):
+    n, groups, dim, own_dim = np.uint64(draw.along.shape[0]), np.uint64(draw.along.shape[1]), np.uint64(dim), np.uint64(own_dim)
+    width, registers, deviation, total = np.uint64(draw.scratch.noise.shape[1]), dim // EIGHT, ZERO, all_eight(ZERO)
+    for i in range(n):
+        for g in range(groups):
+            place, more = (i * groups + g) * dim, i * width + g * own_dim
+            begin = at + TWO_U * place
+            for r in range(registers):
+                k = r * EIGHT
+                total = plus_product(total, eight(x, begin + k), eight(along, place + k))
+                total = plus_product(total, product(eight(slope, place + k), eight(x, begin + dim + k)), eight(noise, more + k))
+        deviation += draw.linear[s, i] * noise[i * width + groups * own_dim]
+    return deviation + sum_of_eight(total)
 
 
 @kernel
@@ -277,12 +267,12 @@ def score_pair_candidates(packed, shared, operation, now, network, own, own_fiel
 
     MODIFIES: scores (4, candidates), draw.
     """
-    group_of_field, fields, dim = network.shape.group_of_field, operation.classes, operation.dim
-    totals = np.zeros((1, fields, operation.vectors, 2, dim), np.float32)
+    group_of_field, fields, groups, dim = network.shape.group_of_field, operation.classes, operation.vectors, own.total.shape[4]
+    totals = np.zeros((1, fields, groups, 2, dim), np.float32)
     linear, first = np.zeros((1, 2), np.float32), np.zeros(1, np.int32)
     nothing = np.zeros((1, fields, 0, dim), np.float32)
     sum_features(packed, shared, operation, now, network.prior, network.forgetting, first, Sums(totals, nothing, linear))
-    w, common = make_pair_scratch(fields, operation.vectors, dim), totals[0]
+    w, common = make_pair_scratch(fields, groups, dim), totals[0]
     of_own = group_of_field[own_fields[0]] if len(own_fields) > 0 else 0
     w.m_e[:] = common[:, :, 0]
     w.v_e[:] = common[:, :, 1]
@@ -291,24 +281,35 @@ def score_pair_candidates(packed, shared, operation, now, network, own, own_fiel
     m_shared, v_shared = m_shared + linear[0, 0], v_shared + linear[0, 1]
     indices, mean, variance = pair_indices(fields), scores[2], scores[3]
     lanes = make_lanes(common, w.slope, own_fields, of_own, group_of_field, indices, m_w, v_w)
-    own_pairs = make_own_pairs(own_fields, of_own, indices, m_w, v_w, draw.more_w, w.slope)
-    products, sums = np.empty((len(own_fields), REGISTER), np.float32), np.empty((3, REGISTER), np.float32)
-    own_slope, flat = np.empty((len(own_fields), operation.vectors, dim), np.float32), own.total.reshape(len(own.total), -1)
-    drawing, plain, scratch = len(draw.z) > 0, len(draw.linear) > 0, draw.scratch
+    own_pairs = make_own_pairs(own_fields, indices, m_w, v_w, draw.more_w, w.slope)
+    drawing, plain, size = len(draw.z) > 0, len(draw.linear) > 0, len(own_fields) * groups * dim
+    x, slope = own.total.reshape(-1), np.empty(size, np.float32)
+    ads, along, noise = own.total.reshape(len(own.total), -1), draw.along.reshape(-1), draw.scratch.noise.reshape(-1)
     for s in range(len(places)):
         p = np.uint32(places[s])
-        prefetch(flat, np.uint32(places[min(s + AHEAD, len(places) - 1)]))
+        prefetch(ads, np.uint32(places[min(s + AHEAD, len(places) - 1)]))
         if drawing:
-            noise_of_sample(draw.own, s, scratch)
-        x = own.total[p]
-        m, v = meet_shared(lanes, x, products, sums)
-        m_own, v_own, more = meet_own(own_pairs, x, own_slope)
-        mean[s] = m_shared + m + m_own + own.linear[p, 0]
-        variance[s] = DOUBT * (v_shared + v + v_own + own.linear[p, 1])
+            noise_of_sample(draw.own, s, draw.scratch)
+        at = np.uint64(p) * np.uint64(2 * size)
+        m, v, more = meet(lanes, own_pairs, of_own, x, at, groups, dim, slope)
+        mean[s] = m_shared + m + own.linear[p, 0]
+        variance[s] = DOUBT * (v_shared + v + own.linear[p, 1])
         if drawing:
             if plain:
-                more += deviation_of(draw, s, x, own_slope)
+                more += deviation_of(draw, s, along, noise, x, at, operation.dim, slope)
             else:
-                more += any_deviation_of(packed, draw, s, operation, now, network.prior, network.forgetting, x, own_slope)
+                slopes = slope.reshape(len(own_fields), groups, dim)
+                more += any_deviation_of(packed, draw, s, operation, now, network.prior, network.forgetting, own.total[p], slopes)
             draw.z[s] += mean[s] + more
     click_moments(mean, variance, scores[0], scores[1])
+
+
+@jit
+def use_deviations(places, total):
+    """Turn the variances of candidates into standard deviations. MODIFIES: total (candidates, A, G, 2, K), at these places."""
+    for s in range(len(places)):
+        ad = total[places[s]]
+        for i in range(ad.shape[0]):
+            for g in range(ad.shape[1]):
+                for k in range(ad.shape[3]):
+                    ad[i, g, 1, k] = np.sqrt(ad[i, g, 1, k])
