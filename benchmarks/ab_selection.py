@@ -63,9 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ab_selection", description=__doc__)
     parser.add_argument("--seed", type=int, default=1001, help="the world")
     parser.add_argument("--days", type=int, default=7)
-    parser.add_argument(
-        "--arm", type=int, default=5, help="number in Tables 3 and 4: 5 is PairFM greedy, 6 Thompson sampling"
-    )
+    parser.add_argument("--arm", type=int, default=5, help="number in Tables 3 and 4: 5 is PairFM greedy, 6 Thompson sampling")
     options = parser.parse_args()
     arms, size = len(TABLES.arms), MARKETS["standard"].ads
     world = AdWorld(options.seed, BURN_IN + options.days, IMPRESSIONS * size * arms, size, "standard")
