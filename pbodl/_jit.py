@@ -1,4 +1,4 @@
-"""The only module where Numba is configured.
+"""The only module where Numba is configured; `_registers` adds a type to it.
 
 `jit` compiles a plain Python loop. Its machine code is cached on disk in a folder named by a hash of the sources it can call:
 Numba's own cache looks at the file of the *caller* alone, and would serve stale code after an edit of a callee.
@@ -62,8 +62,8 @@ KERNEL: dict[str, Any] = {"noalias": True, "_nrt": False}
 
 # Compiled code calls code of its own layer and of those before it, so it is stale only when one of these was edited.
 LAYERS = (
-    "_jit", "mixing", "gaussian", "kernels", "data", "models", "publishing", "baselines", "training", "parallel", "streaming",
-    "serving", "experiments",
+    "_jit", "_registers", "mixing", "gaussian", "kernels", "data", "models", "publishing", "baselines", "training", "parallel",
+    "streaming", "serving", "experiments",
 )  # fmt: skip
 
 

@@ -9,20 +9,28 @@ hash. No draw is beyond ±3.7. Dimensions of a feature: those of its vectors, an
 features: a layer has a key, and its weights are numbered row by row.
 """
 
+import math
 from statistics import NormalDist
 
 import numpy as np
 
-from pbodl._jit import inlined, jit
+from pbodl._jit import inlined, jit, kernel
 from pbodl.kernels.adf import decay
 from pbodl.kernels.arguments import Dense, largest, most_features
 from pbodl.kernels.layers.dense import BLOCK
 from pbodl.kernels.layers.embedding import embedding_preview, kept_share, stirred_dimensions
 from pbodl.kernels.layers.interaction import PAIRS
 from pbodl.kernels.layers.pairs import field_sums, make_pair_scratch, pairs_forward
-from pbodl.kernels.layers.points import add_layers, add_point, class_of_fields, make_point_sums, points_forward
+from pbodl.kernels.layers.points import (
+    add_layers,
+    add_point,
+    class_of_fields,
+    make_point_block,
+    make_point_sums,
+    points_forward,
+)
 from pbodl.kernels.normal import ONE, ZERO
-from pbodl.kernels.sample_blocks import make_block, pack_layers
+from pbodl.kernels.sample_blocks import centre_at, layer_at, pack_centre, size_of_layers
 from pbodl.mixing import GOLDEN, mix
 
 
@@ -88,6 +96,30 @@ def draw_dense(dense, sizes, seed):
     return Dense(drawn, dense.variance, dense.last_seen, dense.prior_variance, dense.centre, dense.total, dense.start)
 
 
+@jit
+def pack_drawn(dense, sizes, seed):
+    """The means of `draw_dense`, packed as `pack_layers` does it; the rest of what it packs is left open."""
+    packed = np.empty(size_of_layers(sizes), np.float32)
+    for l in range(len(sizes) - 1):  # noqa: E741
+        n_in, n_out = sizes[l], sizes[l + 1]
+        means, _ = layer_at(packed, sizes, l)
+        stirred, noise = stir(seed, (n_in + 1) * n_out)
+        fill_noise(LAYER * np.uint64(l + 1), stirred, noise)
+        draw_means(dense.mean[l], dense.variance[l], n_in, n_out, noise, means)
+        if l > 0:
+            pack_centre(dense.centre[l], centre_at(packed, sizes, l).reshape(n_in, BLOCK))
+    return packed
+
+
+@kernel
+def draw_means(m_w, v_w, n_in, n_out, noise, means):
+    """The scaled weights of a layer under a draw, as `pack_dense` packs its means. MODIFIES: means (pairs, n_in + 1, 2)."""
+    scale = ONE / np.float32(math.sqrt(n_in + 1.0))
+    for o in range(2 * len(means)):
+        for i in range(n_in + 1):
+            means[o // 2, i, o % 2] = (m_w[o, i] + np.sqrt(v_w[o, i]) * noise[o * (n_in + 1) + i]) * scale if o < n_out else ZERO
+
+
 @inlined
 def linear_preview(rows, features, entry, now, prior, forgetting):
     """Mean and variance of the linear weight of one entry, as they are now."""
@@ -116,9 +148,9 @@ def sample_points(weights, network, features, now, seeds, z):
     depth, most = rows.mean.shape[1], most_features(features.indptr)
     m_x, v_x = np.empty((most, depth), np.float32), np.empty((most, depth), np.float32)
     classes, (total, squares) = class_of_fields(shape.op, shape.group_of_field), make_point_sums(shape, depth)
-    block, point = make_block(shape.sizes, shape.width), np.empty(depth, np.float32)
+    (z_0, a), point = make_point_block(shape), np.empty(depth, np.float32)
     for draw in range(len(seeds)):
-        packed = pack_layers(draw_dense(dense, shape.sizes, seeds[draw]), shape.sizes)
+        packed = pack_drawn(dense, shape.sizes, seeds[draw])
         stirred, noise = stir(seeds[draw], depth + 1)
         for begin in range(0, z.shape[1], BLOCK):
             n = min(BLOCK, z.shape[1] - begin)
@@ -138,8 +170,8 @@ def sample_points(weights, network, features, now, seeds, z):
                         m, more = linear_deviation(rows, features, first + j, now, prior, forgetting, noise[depth])
                         z_s += m + more
                 z[draw, sample] = z_s
-                points_forward(shape.op, total, squares, s, block.z[0])
-            add_layers(packed, shape, block, z[draw, begin : begin + n])
+                points_forward(shape.op, total, squares, s, z_0)
+            add_layers(packed, shape, z_0, a, z[draw, begin : begin + n])
 
 
 @jit

@@ -89,20 +89,32 @@ def centre_at(packed, sizes, l):  # noqa: E741
 
 
 @jit
-def pack_layers(dense, sizes):
-    """The weights of all dense layers, packed."""
+def size_of_layers(sizes):
+    """How many numbers all layers and centres are packed into."""
     size = 0
     for l in range(len(sizes) - 1):  # noqa: E741
         size += packed_size(sizes, l) + (sizes[l] * BLOCK if l > 0 else 0)
-    packed = np.empty(size, np.float32)
+    return size
+
+
+@kernel
+def pack_centre(centre, packed):
+    """Repeat the centres for every sample. MODIFIES: packed (units, BLOCK)."""
+    for i in range(packed.shape[0]):
+        for s in range(BLOCK):
+            packed[i, s] = centre[i]
+
+
+@jit
+def pack_layers(dense, sizes):
+    """The weights of all dense layers, packed."""
+    packed = np.empty(size_of_layers(sizes), np.float32)
     for l in range(len(sizes) - 1):  # noqa: E741
         means, variances = layer_at(packed, sizes, l)
         pack_dense(dense.mean[l], dense.variance[l], sizes[l], sizes[l + 1], means, variances)
         pack_transposed(dense.mean[l], sizes[l], sizes[l + 1], transposed_at(packed, sizes, l))
         if l > 0:
-            centre = centre_at(packed, sizes, l).reshape(sizes[l], BLOCK)
-            for i in range(sizes[l]):
-                centre[i] = dense.centre[l, i]
+            pack_centre(dense.centre[l], centre_at(packed, sizes, l).reshape(sizes[l], BLOCK))
     return packed
 
 

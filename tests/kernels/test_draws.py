@@ -50,3 +50,30 @@ def test_noise_is_standard_normal_and_independent():
     correlated = np.corrcoef(columns.T) - np.eye(columns.shape[1])
     assert np.abs(correlated).max() < 5 / np.sqrt(20_000)
     assert abs(np.corrcoef(some[:-1, 0], some[1:, 0])[0, 1]) < 5 / np.sqrt(20_000)
+
+
+def test_moments_to_the_fourth_order_and_tails():
+    some = noise(np.arange(100_000), 9, seed=3).astype(np.float64).ravel()
+    for power, moment in ((1, 0.0), (2, 1.0), (3, 0.0), (4, 3.0)):
+        error = np.sqrt(np.mean(norm_moments(2 * power) - moment**2) / len(some))
+        assert np.mean(some**power) == pytest.approx(moment, abs=5 * error + 0.02 * (power == 4))
+    for beyond in (1.0, 2.0, 3.0, 3.5):
+        for side in (some, -some):
+            expected = len(some) * norm.sf(beyond)
+            assert abs((side > beyond).sum() - expected) < 5 * np.sqrt(expected) + 0.1 * expected
+
+
+def norm_moments(power):
+    """E[x^power] of the standard normal, for an even power."""
+    return float(np.prod(np.arange(power - 1, 0, -2)))
+
+
+def test_neither_values_nor_squares_depend_on_each_other():
+    keys = np.concatenate([np.arange(30_000), (np.arange(30_000).astype(U64) << U64(40)) + U64(7)])
+    some = noise(keys, 13, seed=5).astype(np.float64)
+    limit = 5 / np.sqrt(len(some) - 1)
+    for columns in (some, some**2, np.abs(some) > 2.0):
+        across = np.corrcoef(np.asarray(columns, np.float64).T) - np.eye(13)  # dimensions, of the same hash and of others
+        assert np.abs(across).max() < limit
+        for d in (0, 1, 5, 12):  # keys that follow each other
+            assert abs(np.corrcoef(columns[:-1, d], columns[1:, d])[0, 1]) < limit

@@ -77,23 +77,32 @@ def points_forward(op, total, squares, s, z):
 
 
 @jit
-def add_layers(packed, shape, block, z):
-    """Add the outputs of the layers and of the shortcut, from z_0 in block.z[0], to the linear terms. MODIFIES: z, block."""
+def make_point_block(shape):
+    """Room for z_0, (units, BLOCK), and for the activations, (pairs, 2 BLOCK), of BLOCK samples."""
+    units = largest(shape.sizes)
+    return (
+        np.zeros((max(shape.width, units), BLOCK), np.float32), np.zeros(((units + 1) // 2, 2 * BLOCK), np.float32),
+    )  # fmt: skip
+
+
+@jit
+def add_layers(packed, shape, z_0, a, z):
+    """Add the outputs of the layers and of the shortcut, from z_0, to the linear terms. MODIFIES: z; z_0 and a: scratch."""
     if shape.shortcut > ZERO:
         for i in range(shape.width):
             for s in range(len(z)):
-                z[s] += shape.shortcut * block.z[0, i, s]
+                z[s] += shape.shortcut * z_0[i, s]
     sizes, top = shape.sizes, len(shape.sizes) - 2
-    inputs, outputs = block.z[0].reshape(-1), block.a[0].reshape(-1)
+    inputs, outputs = z_0.reshape(-1), a.reshape(-1)
     for l in range(top + 1):  # noqa: E741
         means, _ = layer_at(packed, sizes, l)
         for p in range(len(means)):
             for s in range(BLOCK):
-                block.a[0, p, s], block.a[0, p, BLOCK + s] = means[p, sizes[l], 0], means[p, sizes[l], 1]
-        add_product(means, block.z[0], sizes[l], block.a[0])
+                a[p, s], a[p, BLOCK + s] = means[p, sizes[l], 0], means[p, sizes[l], 1]
+        add_product(means, z_0, sizes[l], a)
         if l < top:
             centre = centre_at(packed, sizes, l + 1)
             for i in range(len(centre)):
                 inputs[i] = max(outputs[i], ZERO) - centre[i]
     for s in range(len(z)):
-        z[s] += block.a[0, 0, s]
+        z[s] += a[0, s]

@@ -44,6 +44,7 @@ from pbodl.kernels.sample_blocks import add_outputs, make_block
 SERVED = {CONCAT: "concat", SUM: "sum", FM: "FM", FFM: "FFM", GROUP_FM: "FM between groups", PAIRS: "pairs"}
 UNSEEN, EMPTY = -1, -2
 AHEAD = 6  # candidates to prefetch
+REGISTER = 8  # numbers of float32
 
 
 class Packed(NamedTuple):
@@ -81,10 +82,18 @@ class Sums(NamedTuple):
     linear: np.ndarray  # float32 (2,): mean and variance of the linear term
 
 
+@jit
+def padded(dim):
+    """A dimension, filled up to whole registers."""
+    return (dim + REGISTER - 1) // REGISTER * REGISTER
+
+
 def room_for(n: int, operation: Operation) -> Sums:
-    """Memory for the sums of n samples."""
+    """Memory for the sums of n samples; for pairs, vectors are padded with zeros."""
     classes, vectors, dim = int(operation.classes), int(operation.vectors), int(operation.dim)
     kept = 3 if operation.op in (FM, FFM) else 0
+    if operation.op == PAIRS:
+        dim = padded(dim)
     # The system allots memory only when it is written.
     shapes = (n, classes, vectors, 2, dim), (n, classes, kept, dim), (n, 2)
     return Sums(*(aligned(shape, np.float32) for shape in shapes))

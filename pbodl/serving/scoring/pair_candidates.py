@@ -10,8 +10,8 @@ i, and for every request A_i[q] = Σ_{f in q} (w_if δe_f + δw_if e_f) over the
     C + Σ_i (⟨x_i, A_i⟩ + ⟨δx_i, s_i⟩) + Σ_{i<j} δw_ij ⟨x_i, x_j⟩ + its linear weights
 where C is the deviation of what the shared fields make.
 
-The shared fields stand in *lanes*, those of a group side by side and padded with zeros to whole registers: the loops go over
-fields, and no sum has to be drawn together within a register.
+All is computed in registers of eight numbers: eight dimensions, for which vectors are padded with zeros, or eight shared fields of
+one group. A candidate's cached sums are padded, too, and have standard deviations in the place of variances.
 """
 
 from typing import NamedTuple
@@ -19,25 +19,28 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import inlined, jit, kernel, prefetch
+from pbodl._registers import all_eight, eight, plus_product, product, put_eight, sum_of_eight
 from pbodl.kernels.click_moments import click_moments
-from pbodl.kernels.draws import draw_dense, fill_noise
-from pbodl.kernels.layers.pairs import DOUBT, USUAL_OF_GROUPS, make_pair_scratch, pairs_forward
+from pbodl.kernels.draws import draw_dense
+from pbodl.kernels.layers.pairs import DOUBT, make_pair_scratch, pairs_forward
 from pbodl.kernels.normal import ZERO
-from pbodl.serving.scoring.candidate_kernels import AHEAD, Samples, Sums, sum_features, work_out_feature
-from pbodl.serving.scoring.drawn_candidates import DrawScratch, make_draw_scratch
+from pbodl.serving.scoring.candidate_kernels import AHEAD, REGISTER, Samples, Sums, padded, sum_features, work_out_feature
+from pbodl.serving.scoring.drawn_candidates import DrawScratch, make_draw_scratch, noise_of_sample
 
-REGISTER = 8  # numbers of float32
+TWO_U, EIGHT = np.uint64(2), np.uint64(REGISTER)
 
 
 class Lanes(NamedTuple):
-    """The shared fields as the candidates meet them; L lanes, A own fields."""
+    """The shared fields as the candidates meet them, all arrays flat. S shared fields, in order of their group; B registers of
+    eight shared fields, all of one group; A own fields."""
 
-    begin: np.ndarray  # int64 (G + 1,): the lanes of group q are begin[q] to begin[q + 1]
-    m_e: np.ndarray  # float32 (K, L): the vector for the candidates' group
-    v_e: np.ndarray
-    slope: np.ndarray  # as the shared fields make it
-    m_w: np.ndarray  # float32 (A, L): the weights of the pairs with each own field
-    v_w: np.ndarray
+    group_of_field: np.ndarray  # int64 (S,)
+    group: np.ndarray  # int64 (B,)
+    slope: np.ndarray  # float32 (S, K): of the vector for the candidates' group, as the shared fields make it
+    v_e: np.ndarray  # float32 (S, K)
+    m_w: np.ndarray  # float32 (S, A): the weights of the pairs with each own field
+    m_e: np.ndarray  # float32 (B, K, 8)
+    v_w: np.ndarray  # float32 (B, A, 8)
 
 
 @jit
@@ -55,84 +58,110 @@ def pair_indices(fields):
 def make_lanes(common, slope, own_fields, of_own, group_of_field, indices, m_w, v_w):
     """Lanes from the sums of the shared fields, (F, G, 2, K), and their slopes, (F, G, K)."""
     fields, groups, _, dim = common.shape
-    is_own, begin = np.zeros(fields, np.bool_), np.zeros(groups + 1, np.int64)
+    is_own, n, shared, lane = np.zeros(fields, np.bool_), len(own_fields), 0, 0
     is_own[own_fields] = True
+    most = fields + groups * REGISTER  # lanes, with those that stay empty
+    of_field, of_register = np.zeros(fields, np.int64), np.zeros(most // REGISTER + 1, np.int64)
+    slopes, v_e = np.empty((fields, dim), np.float32), np.empty((fields, dim), np.float32)
+    weights = np.empty((fields, n), np.float32)
+    m_e, v_weights = np.zeros((len(of_register), dim, REGISTER), np.float32), np.zeros((len(of_register), n, REGISTER), np.float32)
     for q in range(groups):
-        members = 0
         for f in range(fields):
-            members += int(group_of_field[f] == q and not is_own[f])
-        begin[q + 1] = begin[q] + (members + REGISTER - 1) // REGISTER * REGISTER
-    n, own = begin[groups], len(own_fields)
-    lanes = Lanes(
-        begin, np.zeros((dim, n), np.float32), np.zeros((dim, n), np.float32), np.zeros((dim, n), np.float32),
-        np.zeros((own, n), np.float32), np.zeros((own, n), np.float32),
+            if group_of_field[f] == q and not is_own[f]:
+                b, at = lane // REGISTER, lane % REGISTER
+                of_field[shared], of_register[b] = q, q
+                slopes[shared], v_e[shared], m_e[b, :, at] = slope[f, of_own], common[f, of_own, 1], common[f, of_own, 0]
+                for i in range(n):
+                    pair = indices[f, own_fields[i]]
+                    weights[shared, i], v_weights[b, i, at] = m_w[pair], v_w[pair]
+                shared, lane = shared + 1, lane + 1
+        lane = (lane + REGISTER - 1) // REGISTER * REGISTER
+    return Lanes(
+        of_field[:shared], of_register[: lane // REGISTER], slopes.reshape(-1), v_e.reshape(-1), weights.reshape(-1),
+        m_e.reshape(-1), v_weights.reshape(-1),
     )  # fmt: skip
-    free = begin.copy()
-    for f in range(fields):
-        if not is_own[f]:
-            lane = free[group_of_field[f]]
-            free[group_of_field[f]] += 1
-            lanes.m_e[:, lane], lanes.v_e[:, lane] = common[f, of_own, 0], common[f, of_own, 1]
-            lanes.slope[:, lane] = slope[f, of_own]
-            for i in range(own):
-                pair = indices[f, own_fields[i]]
-                lanes.m_w[i, lane], lanes.v_w[i, lane] = m_w[pair], v_w[pair]
-    return lanes
+
+
+class OwnPairs(NamedTuple):
+    """The own fields as they meet each other."""
+
+    m_w: np.ndarray  # float32 (A, A): the weights of their pairs, zero for a field with itself
+    v_w: np.ndarray
+    more_w: np.ndarray  # their deviations under a draw
+    slope: np.ndarray  # float32 (A G K,): by the vectors of the own fields, as the shared fields make it
+
+
+@jit
+def make_own_pairs(own_fields, indices, m_w, v_w, more_w, slope):
+    """The pairs of own fields, from the weights of all pairs and the slopes (F, G, K)."""
+    n = len(own_fields)
+    weights = np.zeros((3, n, n), np.float32)
+    for i in range(n):
+        for j in range(n):
+            if i != j:
+                pair = indices[own_fields[i], own_fields[j]]
+                weights[0, i, j], weights[1, i, j], weights[2, i, j] = m_w[pair], v_w[pair], more_w[pair]
+    return OwnPairs(weights[0], weights[1], weights[2], slope[own_fields].reshape(-1))
 
 
 @kernel
-def meet_shared(lanes, own, products, slope):
-    """Mean and variance that pairs of own (A, G, 2, K) and shared fields add. MODIFIES: products (L,), slope (K, L): scratch."""
-    dim, n = lanes.m_e.shape
-    mean, variance = ZERO, ZERO
-    for k in range(dim):
-        for lane in range(n):
-            slope[k, lane] = lanes.slope[k, lane]
-    for i in range(np.uint64(own.shape[0])):
-        for q in range(np.uint64(own.shape[1])):
-            begin, end = np.uint64(lanes.begin[q]), np.uint64(lanes.begin[q + np.uint64(1)])
-            for lane in range(begin, end):
-                products[lane] = ZERO
-            for k in range(np.uint64(dim)):
-                x = own[i, q, 0, k]
-                for lane in range(begin, end):
-                    products[lane] += x * lanes.m_e[k, lane]
-                    slope[k, lane] += x * lanes.m_w[i, lane]
-            for lane in range(begin, end):
-                mean += lanes.m_w[i, lane] * products[lane]
-                variance += products[lane] * products[lane] * lanes.v_w[i, lane]
-    for k in range(dim):
-        for lane in range(n):
-            variance += slope[k, lane] * slope[k, lane] * lanes.v_e[k, lane]
-    return mean, variance
+def meet(lanes, pairs, of_own, x, at, groups, dim, slope):
+    """Mean and variance that a candidate adds to what the shared fields make, and what the deviations of the weights of pairs of
+    its own fields add under a draw.
+
+    Its vectors (A, G, 2, K) begin at x[at], with standard deviations for variances. MODIFIES: slope (A G K,).
+    """
+    # A branch for the usual dimension, so that the compiler sees the constant.
+    if dim == REGISTER:
+        return _meet(lanes, pairs, of_own, x, at, groups, np.int64(REGISTER), slope)
+    return _meet(lanes, pairs, of_own, x, at, groups, dim, slope)
 
 
-@kernel
-def meet_own(own, of_own, slope_of_shared, own_fields, indices, m_w, v_w, more_w, slope):
-    """Mean and variance that own fields add by their pairs with each other and by their vectors, and what the deviations of the
-    pairs' weights add under a draw. MODIFIES: slope (A, G, K)."""
-    n, groups, _, dim = own.shape
-    mean, variance, deviation = ZERO, ZERO, ZERO
+@inlined
+def _meet(lanes, pairs, of_own, x, at, groups, dim, slope):
+    nothing, n = all_eight(ZERO), pairs.m_w.shape[0]
+    means, variances, mean, variance, deviation = nothing, nothing, ZERO, ZERO, ZERO
+    groups, dim, of_own, n = np.uint64(groups), np.uint64(dim), np.uint64(of_own), np.uint64(n)
+    vector, feature, registers = TWO_U * dim, TWO_U * dim * groups, dim // EIGHT
+    for f in range(np.uint64(len(lanes.group_of_field))):
+        begin = at + np.uint64(lanes.group_of_field[f]) * vector
+        for r in range(registers):
+            k = r * EIGHT
+            t = eight(lanes.slope, f * dim + k)
+            for i in range(n):
+                t = plus_product(t, all_eight(lanes.m_w[f * n + i]), eight(x, begin + i * feature + k))
+            variances = plus_product(variances, product(t, t), eight(lanes.v_e, f * dim + k))
+    for b in range(np.uint64(len(lanes.group))):
+        begin = at + np.uint64(lanes.group[b]) * vector
+        for i in range(n):
+            d = nothing
+            for k in range(dim):
+                d = plus_product(d, all_eight(x[begin + i * feature + k]), eight(lanes.m_e, (b * dim + k) * EIGHT))
+            variances = plus_product(variances, product(d, d), eight(lanes.v_w, (b * n + i) * EIGHT))
+    own = at + of_own * vector
     for i in range(n):
         for q in range(groups):
-            for k in range(dim):
-                slope[i, q, k] = slope_of_shared[own_fields[i], q, k]
-    for i in range(n):
-        for j in range(i + 1, n):
-            pair, product = indices[own_fields[i], own_fields[j]], ZERO
-            weight, e_i, e_j, s_i, s_j = m_w[pair], own[i, of_own, 0], own[j, of_own, 0], slope[i, of_own], slope[j, of_own]
-            for k in range(dim):
-                product += e_i[k] * e_j[k]
-                s_i[k] += weight * e_j[k]
-                s_j[k] += weight * e_i[k]
-            mean += weight * product
-            variance += product * product * v_w[pair]
-            deviation += product * more_w[pair]
-    for i in range(n):
-        for q in range(groups):
-            for k in range(dim):
-                variance += slope[i, q, k] * slope[i, q, k] * own[i, q, 1, k]
-    return mean, variance, deviation
+            begin, to = at + i * feature + q * vector, (i * groups + q) * dim
+            for r in range(registers):
+                k = r * EIGHT
+                t = eight(pairs.slope, to + k)
+                means = plus_product(means, t, eight(x, begin + k))
+                if q == of_own:
+                    for j in range(n):
+                        t = plus_product(t, all_eight(pairs.m_w[i, j]), eight(x, own + j * feature + k))
+                put_eight(slope, to + k, t)
+                spread = product(t, eight(x, begin + dim + k))
+                variances = plus_product(variances, spread, spread)
+        for j in range(i + np.uint64(1), n):
+            d = nothing
+            for r in range(registers):
+                k = r * EIGHT
+                d = plus_product(d, eight(x, own + i * feature + k), eight(x, own + j * feature + k))
+            together = sum_of_eight(d)
+            mean += pairs.m_w[i, j] * together
+            variance += together * together * pairs.v_w[i, j]
+            deviation += together * pairs.more_w[i, j]
+    return mean + sum_of_eight(means), variance + sum_of_eight(variances), deviation
 
 
 class PairDraw(NamedTuple):
@@ -152,7 +181,7 @@ def prepare_draw(packed, shared, own, linear, operation, now, network, dense, ow
     vectors, dim, fields, group_of_field = operation.vectors, operation.dim, operation.classes, network.shape.group_of_field
     m_w = dense.mean[0, 0]
     scratch = make_draw_scratch(own.rows.shape[1], packed, operation, seed)
-    along, more_w = np.zeros((len(own_fields), vectors, dim), np.float32), np.zeros(len(m_w), np.float32)
+    along, more_w = np.zeros((len(own_fields), vectors, padded(dim)), np.float32), np.zeros(len(m_w), np.float32)
     if len(z) == 0:
         return PairDraw(z, own, linear, along, more_w, scratch)
     more_w[:] = draw_dense(dense, network.shape.sizes, seed).mean[0, 0] - m_w
@@ -161,16 +190,16 @@ def prepare_draw(packed, shared, own, linear, operation, now, network, dense, ow
     w.m_e[:] = ZERO
     w.v_e[:] = ZERO
     common = more_w[network.shape.sizes[0]]
+    noise_of_sample(shared, 0, d)
     for j in range(shared.rows.shape[1]):
         f, value = shared.fields[j], shared.values[0, j]
         work_out_feature(packed, shared, 0, j, operation, now, network.prior, network.forgetting, d.row)
-        fill_noise(shared.keys[0, j], d.stirred, d.noise)
         for g in range(vectors):
             for k in range(dim):
                 w.m_e[f, g, k] += value * d.row[j, 2 * g * dim + k]
-                more_e[f, g, k] += value * np.sqrt(d.row[j, 2 * g * dim + dim + k]) * d.noise[g * dim + k]
+                more_e[f, g, k] += value * np.sqrt(d.row[j, 2 * g * dim + dim + k]) * d.noise[j, g * dim + k]
         if d.row.shape[1] > 2 * vectors * dim:
-            common += value * np.sqrt(d.row[j, 2 * vectors * dim + 1]) * d.noise[vectors * dim]
+            common += value * np.sqrt(d.row[j, 2 * vectors * dim + 1]) * d.noise[j, vectors * dim]
     pairs_forward(m_w, dense.variance[0, 0], group_of_field, w)
     for p in range(network.shape.sizes[0]):
         common += w.products[p] * more_w[p]
@@ -185,28 +214,32 @@ def prepare_draw(packed, shared, own, linear, operation, now, network, dense, ow
     return PairDraw(z, own, linear, along, more_w, scratch)
 
 
-@inlined
-def deviation_of(draw, s, dim, x, slope):
-    """What candidate s with the vectors x (A, G, 2, K) and their slopes adds under a draw, without the pairs of its own fields.
-
-    Slot j is the one feature of own field j, so that the field's variance is the feature's.
-    """
-    own, d, along, deviation = draw.own, draw.scratch, draw.along, ZERO
-    for i in range(along.shape[0]):
-        fill_noise(own.keys[s, i], d.stirred, d.noise)
-        for g in range(along.shape[1]):
-            for k in range(dim):
-                deviation += x[i, g, 0, k] * along[i, g, k] + slope[i, g, k] * np.sqrt(x[i, g, 1, k]) * d.noise[g * dim + k]
-        deviation += draw.linear[s, i] * d.noise[along.shape[1] * dim]
-    return deviation
-
-
 @kernel
-def usual_deviation_of(draw, s, x, slope):
-    """`deviation_of`, with a branch for the usual dimension, so that the compiler sees the constant. MODIFIES: draw.scratch."""
-    if x.shape[3] == USUAL_OF_GROUPS:
-        return deviation_of(draw, s, USUAL_OF_GROUPS, x, slope)
-    return deviation_of(draw, s, x.shape[3], x, slope)
+def deviation_of(draw, s, along, noise, x, at, own_dim, slope):
+    """What candidate s adds under a draw, without the pairs of its own fields; x, at and slope as in `meet`. Flat: along, noise.
+
+    Slot j is the one feature of own field j, so that the field's variance is the feature's. own_dim: K before padding.
+    """
+    # A branch for the usual dimension, so that the compiler sees the constant.
+    if draw.along.shape[2] == REGISTER:
+        return _deviation_of(draw, s, along, noise, x, at, np.int64(REGISTER), own_dim, slope)
+    return _deviation_of(draw, s, along, noise, x, at, draw.along.shape[2], own_dim, slope)
+
+
+@inlined
+def _deviation_of(draw, s, along, noise, x, at, dim, own_dim, slope):
+    n, groups, dim, own_dim = np.uint64(draw.along.shape[0]), np.uint64(draw.along.shape[1]), np.uint64(dim), np.uint64(own_dim)
+    width, registers, deviation, total = np.uint64(draw.scratch.noise.shape[1]), dim // EIGHT, ZERO, all_eight(ZERO)
+    for i in range(n):
+        for g in range(groups):
+            place, more = (i * groups + g) * dim, i * width + g * own_dim
+            begin = at + TWO_U * place
+            for r in range(registers):
+                k = r * EIGHT
+                total = plus_product(total, eight(x, begin + k), eight(along, place + k))
+                total = plus_product(total, product(eight(slope, place + k), eight(x, begin + dim + k)), eight(noise, more + k))
+        deviation += draw.linear[s, i] * noise[i * width + groups * own_dim]
+    return deviation + sum_of_eight(total)
 
 
 @kernel
@@ -215,12 +248,11 @@ def any_deviation_of(packed, draw, s, operation, now, prior, forgetting, x, slop
     own, d, along, deviation, depth = draw.own, draw.scratch, draw.along, ZERO, operation.vectors * operation.dim
     for j in range(own.rows.shape[1]):
         work_out_feature(packed, own, s, j, operation, now, prior, forgetting, d.row)
-        fill_noise(own.keys[s, j], d.stirred, d.noise)
-        more = np.sqrt(d.row[j, 2 * depth + 1]) * d.noise[depth] if d.row.shape[1] > 2 * depth else ZERO
+        more = np.sqrt(d.row[j, 2 * depth + 1]) * d.noise[j, depth] if d.row.shape[1] > 2 * depth else ZERO
         for g in range(operation.vectors):
             for k in range(operation.dim):
                 v = d.row[j, (2 * g + 1) * operation.dim + k]
-                more += slope[own.classes[j], g, k] * np.sqrt(v) * d.noise[g * operation.dim + k]
+                more += slope[own.classes[j], g, k] * np.sqrt(v) * d.noise[j, g * operation.dim + k]
         deviation += own.values[s, j] * more
     for i in range(along.shape[0]):
         for g in range(operation.vectors):
@@ -235,12 +267,12 @@ def score_pair_candidates(packed, shared, operation, now, network, own, own_fiel
 
     MODIFIES: scores (4, candidates), draw.
     """
-    group_of_field, fields, dim = network.shape.group_of_field, operation.classes, operation.dim
-    totals = np.zeros((1, fields, operation.vectors, 2, dim), np.float32)
+    group_of_field, fields, groups, dim = network.shape.group_of_field, operation.classes, operation.vectors, own.total.shape[4]
+    totals = np.zeros((1, fields, groups, 2, dim), np.float32)
     linear, first = np.zeros((1, 2), np.float32), np.zeros(1, np.int32)
     nothing = np.zeros((1, fields, 0, dim), np.float32)
     sum_features(packed, shared, operation, now, network.prior, network.forgetting, first, Sums(totals, nothing, linear))
-    w, common = make_pair_scratch(fields, operation.vectors, dim), totals[0]
+    w, common = make_pair_scratch(fields, groups, dim), totals[0]
     of_own = group_of_field[own_fields[0]] if len(own_fields) > 0 else 0
     w.m_e[:] = common[:, :, 0]
     w.v_e[:] = common[:, :, 1]
@@ -249,20 +281,35 @@ def score_pair_candidates(packed, shared, operation, now, network, own, own_fiel
     m_shared, v_shared = m_shared + linear[0, 0], v_shared + linear[0, 1]
     indices, mean, variance = pair_indices(fields), scores[2], scores[3]
     lanes = make_lanes(common, w.slope, own_fields, of_own, group_of_field, indices, m_w, v_w)
-    products, slope = np.empty(lanes.begin[-1], np.float32), np.empty(lanes.slope.shape, np.float32)
-    own_slope, flat = np.empty((len(own_fields), operation.vectors, dim), np.float32), own.total.reshape(len(own.total), -1)
+    own_pairs = make_own_pairs(own_fields, indices, m_w, v_w, draw.more_w, w.slope)
+    drawing, plain, size = len(draw.z) > 0, len(draw.linear) > 0, len(own_fields) * groups * dim
+    x, slope = own.total.reshape(-1), np.empty(size, np.float32)
+    ads, along, noise = own.total.reshape(len(own.total), -1), draw.along.reshape(-1), draw.scratch.noise.reshape(-1)
     for s in range(len(places)):
         p = np.uint32(places[s])
-        prefetch(flat, np.uint32(places[min(s + AHEAD, len(places) - 1)]))
-        m, v = meet_shared(lanes, own.total[p], products, slope)
-        m_own, v_own, more = meet_own(own.total[p], of_own, w.slope, own_fields, indices, m_w, v_w, draw.more_w, own_slope)
-        mean[s] = m_shared + m + m_own + own.linear[p, 0]
-        variance[s] = DOUBT * (v_shared + v + v_own + own.linear[p, 1])
-        if len(draw.z) > 0:
-            x, prior, forgetting = own.total[p], network.prior, network.forgetting
-            if len(draw.linear) > 0:
-                more += usual_deviation_of(draw, s, x, own_slope)
+        prefetch(ads, np.uint32(places[min(s + AHEAD, len(places) - 1)]))
+        if drawing:
+            noise_of_sample(draw.own, s, draw.scratch)
+        at = np.uint64(p) * np.uint64(2 * size)
+        m, v, more = meet(lanes, own_pairs, of_own, x, at, groups, dim, slope)
+        mean[s] = m_shared + m + own.linear[p, 0]
+        variance[s] = DOUBT * (v_shared + v + own.linear[p, 1])
+        if drawing:
+            if plain:
+                more += deviation_of(draw, s, along, noise, x, at, operation.dim, slope)
             else:
-                more += any_deviation_of(packed, draw, s, operation, now, prior, forgetting, x, own_slope)
+                slopes = slope.reshape(len(own_fields), groups, dim)
+                more += any_deviation_of(packed, draw, s, operation, now, network.prior, network.forgetting, own.total[p], slopes)
             draw.z[s] += mean[s] + more
     click_moments(mean, variance, scores[0], scores[1])
+
+
+@jit
+def use_deviations(places, total):
+    """Turn the variances of candidates into standard deviations. MODIFIES: total (candidates, A, G, 2, K), at these places."""
+    for s in range(len(places)):
+        ad = total[places[s]]
+        for i in range(ad.shape[0]):
+            for g in range(ad.shape[1]):
+                for k in range(ad.shape[3]):
+                    ad[i, g, 1, k] = np.sqrt(ad[i, g, 1, k])

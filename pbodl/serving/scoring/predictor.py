@@ -38,7 +38,7 @@ from pbodl.serving.scoring.candidate_kernels import (
 from pbodl.serving.scoring.drawn_candidates import draw_candidates, linear_deviations
 from pbodl.serving.scoring.many_requests import score_layers, score_pairs
 from pbodl.serving.scoring.packed_rows import check_served
-from pbodl.serving.scoring.pair_candidates import prepare_draw, score_pair_candidates
+from pbodl.serving.scoring.pair_candidates import prepare_draw, score_pair_candidates, use_deviations
 from pbodl.serving.scoring.remembered_ads import CAPACITY, Remembered
 from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
 
@@ -219,6 +219,8 @@ class Predictor:
         samples = self._samples(own, self._own_class_of_field)
         with wrapping():
             sum_features(self._packed, samples, self._own_operation, model.clock, model.row_prior, model.forgetting, places, sums)
+        if model.op == PAIRS:
+            use_deviations(places, sums.total)
         return samples
 
     def _score(

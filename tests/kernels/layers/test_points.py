@@ -8,8 +8,8 @@ import pytest
 from pbodl.kernels.arguments import Dense, Shape
 from pbodl.kernels.layers.dense import BLOCK
 from pbodl.kernels.layers.interaction import CONCAT, EXACT, FFM, FM, GROUP_FM, SUM
-from pbodl.kernels.layers.points import add_layers, add_point, class_of_fields, make_point_sums, points_forward
-from pbodl.kernels.sample_blocks import make_block, pack_layers
+from pbodl.kernels.layers.points import add_layers, add_point, class_of_fields, make_point_block, make_point_sums, points_forward
+from pbodl.kernels.sample_blocks import pack_layers
 
 F32 = np.float32
 GROUPS = np.array([0, 1, 0, 2], np.int32)
@@ -60,14 +60,14 @@ def test_layers_are_matrix_products_and_rectifiers(sizes, shortcut):
     centre = rng.normal(size=(layers, widest)).astype(F32)
     dense = Dense(weights, np.ones_like(weights), np.zeros(1), np.ones_like(weights), centre, np.zeros(centre.shape), weights)
     shape = shape_of(SUM, sizes, shortcut)
-    block, z = make_block(shape.sizes, shape.width), np.full(6, 0.25)
+    (z_0, a), z = make_point_block(shape), np.full(6, 0.25)
     inputs = rng.normal(size=(DIM, 6)).astype(F32)
-    block.z[0, :DIM, :6] = inputs
+    z_0[:DIM, :6] = inputs
     ref = 0.25 + shortcut * inputs.sum(axis=0)
     x = inputs[: sizes[0]].astype(np.float64)
     for layer, (n_in, n_out) in enumerate(itertools.pairwise(sizes)):
         x = x - (centre[layer, :n_in, None] if layer else 0.0)
         x = (weights[layer, :n_out, :n_in] @ x + weights[layer, :n_out, n_in, None]) / np.sqrt(n_in + 1)
         x = np.maximum(x, 0.0) if layer < layers - 1 else x
-    add_layers(pack_layers(dense, shape.sizes), shape, block, z)
+    add_layers(pack_layers(dense, shape.sizes), shape, z_0, a, z)
     np.testing.assert_allclose(z, ref + x[0], rtol=1e-4, atol=1e-5)
