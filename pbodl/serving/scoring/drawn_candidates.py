@@ -75,11 +75,11 @@ def add_drawn(x, r, value, c, op, dim, noise, j, total, squares):
                     point = product(values, point)
                     put_eight(squares, c * dim + k, plus_product(eight(squares, c * dim + k), point, point))
         else:
-            for k in range(dim):
-                one = value * (x[r, TWO * g * dim + k] + np.sqrt(x[r, TWO * g * dim + dim + k]) * noise[j, g * dim + k])
-                total[c, g, k] += one
+            for d in range(dim):
+                one = value * (x[r, TWO * g * dim + d] + np.sqrt(x[r, TWO * g * dim + dim + d]) * noise[j, g * dim + d])
+                total[c, g, d] += one
                 if squared:
-                    squares[c, k] += one * one
+                    squares[c, d] += one * one
     return value * (x[r, width] + np.sqrt(x[r, width + np.uint64(1)]) * noise[j, vectors * dim]) if x.shape[1] > width else ZERO
 
 

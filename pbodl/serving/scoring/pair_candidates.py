@@ -135,8 +135,8 @@ def _meet(lanes, pairs, of_own, x, at, groups, dim, slope):
         begin = at + np.uint64(lanes.group[b]) * vector
         for i in range(n):
             d = nothing
-            for k in range(dim):
-                d = plus_product(d, all_eight(x[begin + i * feature + k]), eight(lanes.m_e, (b * dim + k) * EIGHT))
+            for j in range(dim):
+                d = plus_product(d, all_eight(x[begin + i * feature + j]), eight(lanes.m_e, (b * dim + j) * EIGHT))
             variances = plus_product(variances, product(d, d), eight(lanes.v_w, (b * n + i) * EIGHT))
     own = at + of_own * vector
     for i in range(n):
