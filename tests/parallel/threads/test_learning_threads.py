@@ -102,7 +102,7 @@ def test_threads_are_as_good_as_sequential():
 def test_threads_learn_every_row_once():
     rows = [{"user": n, "ad": -n, "site": f"s{n}", "click": n % 2} for n in range(5000)]
     schema = pbodl.Schema(label="click", fields=[pbodl.Field(name) for name in ("user", "ad", "site")])
-    model = pbodl.FMMLP(schema, dim=2, hidden=(4,))
+    model = pbodl.FMMLP(schema, dim=2, hidden=(4,), adapt_prior=False)
     learn_with_threads(model, 4)
     model.learning.seen = 10**6
     ctr = model.learn(rows)
