@@ -89,6 +89,7 @@ def test_engine_and_source_belong_together(given, capsys, monkeypatch):
 class TestWithABroker:
     pytestmark = needs_kafka
 
+    @pytest.mark.slow
     def test_all_of_it(self, tmp_path: Path) -> None:
         log = tmp_path / "log"
         command = [sys.executable, "-m", "pbodl.cli", "up", "--engine", "ray", "--source", "kafka", "--rows", str(ROWS)]

@@ -13,7 +13,7 @@ from tests.serving.processes import PATIENCE, ServerProcess, until
 from tests.serving.services import REQUEST
 
 
-@pytest.mark.parametrize("name", ["pairs", "fm"])
+@pytest.mark.parametrize("name", ["pairs", pytest.param("fm", marks=pytest.mark.slow)])
 def test_a_router_answers_like_one_server_while_the_model_is_published(tmp_path, name):
     model = MODELS[name]()
     publisher = Publisher(model, tmp_path / "model", compact=True)
