@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,13 @@ from pbodl import _jit
 compiled = pytest.mark.skipif(_jit.numba.config.DISABLE_JIT, reason="needs the compiler")
 
 
-@_jit.jit
+def anew(function):
+    """Compile a function without a cache on disk: what comes from a cache has no code to look at."""
+    with mock.patch.object(_jit, "_cache_folder", lambda layer: None):
+        return _jit.jit(function)
+
+
+@anew
 def total_with_prefetch(array, rows):
     total = 0.0
     for row in rows:
@@ -24,7 +31,7 @@ def total_with_prefetch(array, rows):
     return total
 
 
-@_jit.jit
+@anew
 def sum_of_first_column(array):
     total, column = 0.0, _jit.first_column(array)
     for i in range(len(column)):
@@ -32,7 +39,7 @@ def sum_of_first_column(array):
     return total
 
 
-@_jit.jit
+@anew
 def transposed_sum(numbers, rows, columns):
     """Σ (i + 1) (10 j + 1) of a view with these rows and columns."""
     total, table = 0.0, _jit.viewed(numbers, (rows, columns))
@@ -42,25 +49,25 @@ def transposed_sum(numbers, rows, columns):
     return total
 
 
-@_jit.jit
+@anew
 def double_in_view(numbers):
     view = _jit.viewed(numbers, (len(numbers),))
     for i in range(len(view)):
         view[i] *= 2
 
 
-@_jit.jit
+@anew
 def view_of_its_own(n):
     """A view of an array that only the view keeps alive."""
     return _jit.viewed(np.ones(2 * n), (n, 2))
 
 
-@_jit.jit
+@anew
 def view_of_a_column(array):
     return _jit.viewed(array[:, 0], (1, 2))[0, 0]
 
 
-@_jit.jit
+@anew
 def take_numbers(counter, taken):
     number = _jit.fetch_add(counter, 1)
     while number < len(taken):
@@ -148,7 +155,7 @@ class Minus(NamedTuple):
 by_sign = _jit.by_type(Plus, plus, minus)
 
 
-@_jit.jit
+@anew
 def call_by_sign(first, amount):
     return by_sign(first, amount)
 
@@ -257,7 +264,7 @@ def doubled(x):
     return x + x
 
 
-@_jit.jit
+@anew
 def doubled_and_one(x):
     return doubled(x) + 1
 
