@@ -126,7 +126,7 @@ def estimates(model: "DeepProbit", found: Callable[[], Floats]) -> Iterator[RowP
     """The priors of a moment; `found` gives the evidence under the one before."""
     first = estimated(model, found())
     yield first
-    for _ in range(ROUNDS - 1):
+    for _ in range(ROUNDS - 1 if model.spec.linear else 0):
         yield estimated(model, found())._replace(variance=first.variance)
 
 

@@ -31,11 +31,12 @@ from pbodl.parallel.cluster.ledger import Ledger, check
 from pbodl.parallel.cluster.ray_actors import Actors, connected, finder, node_host
 from pbodl.parallel.cluster.remote_calls import TOKEN, Address, CallClients, CallServer
 from pbodl.parallel.cluster.shard_publisher import ShardPublisher
-from pbodl.parallel.cluster.shard_watch import LIMIT, ShardWatch, check_limit
+from pbodl.parallel.cluster.shard_watch import ShardWatch, check_limit
 from pbodl.parallel.cluster.sharding import deal, empty_part
 from pbodl.parallel.cluster.work_format import decode_work, encode_done
 from pbodl.parallel.cluster.worker_slot import DEPTH, WorkerSlot
 from pbodl.parallel.cluster_prior import adapt_cluster, adapts
+from pbodl.parallel.engines import SHARD_TIMEOUT
 from pbodl.parallel.merge import DEFAULT
 from pbodl.parallel.message import encode
 from pbodl.parallel.shard import Shard
@@ -54,7 +55,7 @@ class RaySettings(NamedTuple):
     burn_in: Duration | None = None
     half: bool = True  # messages travel in 16 bits
     address: str | None = None
-    shard_timeout: float = LIMIT  # seconds after which a shard that does not answer is replaced
+    shard_timeout: float = SHARD_TIMEOUT  # seconds after which a shard that does not answer is replaced
 
 
 class ShardActor:

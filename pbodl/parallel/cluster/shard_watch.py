@@ -14,10 +14,8 @@ from functools import partial
 from pbodl.errors import InputError
 from pbodl.parallel.cluster.ray_actors import Actors
 from pbodl.parallel.cluster.remote_calls import Address, CallClients
-from pbodl.parallel.engines import SHARD_TIMEOUT
 
 logger = logging.getLogger(__name__)
-LIMIT = SHARD_TIMEOUT  # seconds that a shard may be silent
 RESTORED = 10.0  # times the limit: what a shard has to start again
 OFTEN = 10.0  # questions within the limit
 LEAST = 1.0

@@ -29,7 +29,8 @@ from pbodl.models.snapshot import (
 from pbodl.parallel.cluster.durable_shard import counters_of
 from pbodl.parallel.cluster.on_ray import minibatch
 from pbodl.parallel.cluster.ray_actors import connected
-from pbodl.parallel.cluster.shard_watch import LIMIT, check_limit
+from pbodl.parallel.cluster.shard_watch import check_limit
+from pbodl.parallel.engines import SHARD_TIMEOUT
 from pbodl.parallel.schedule import check_workers
 from pbodl.publishing.curves import Curves
 from pbodl.streaming.cluster.cluster_publisher import ClusterPublisher
@@ -70,7 +71,7 @@ class ClusterOptions(NamedTuple):
     rows: int | None = None  # of a minibatch
     half: bool = True
     address: str | None = None
-    shard_timeout: float = LIMIT  # seconds after which a shard that does not answer is replaced
+    shard_timeout: float = SHARD_TIMEOUT  # seconds after which a shard that does not answer is replaced
 
 
 def online_on_ray(config: Config, options: Options, cluster: ClusterOptions, show: Show = lambda values: None) -> dict[str, Any]:
