@@ -16,6 +16,8 @@ from numba.np.arrayobj import make_array
 
 from pbodl._jit import PART
 
+REGISTER = 8  # numbers of float32
+
 
 class Eight(types.Type):
     """The type of a register in compiled code."""
@@ -24,7 +26,7 @@ class Eight(types.Type):
         super().__init__("eight")
 
 
-_EIGHT, _VECTOR = Eight(), ir.VectorType(ir.FloatType(), 8)
+_EIGHT, _VECTOR = Eight(), ir.VectorType(ir.FloatType(), REGISTER)
 
 
 @register_model(Eight)

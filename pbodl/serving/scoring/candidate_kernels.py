@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import inlined, jit, kernel, prefetch
+from pbodl._registers import REGISTER
 from pbodl.data.table.memory import aligned
 from pbodl.kernels.adf import decay
 from pbodl.kernels.arguments import USUAL
@@ -44,7 +45,6 @@ from pbodl.kernels.sample_blocks import add_outputs, make_block
 SERVED = {CONCAT: "concat", SUM: "sum", FM: "FM", FFM: "FFM", GROUP_FM: "FM between groups", PAIRS: "pairs"}
 UNSEEN, EMPTY = -1, -2
 AHEAD = 6  # candidates to prefetch
-REGISTER = 8  # numbers of float32
 
 
 class Packed(NamedTuple):
