@@ -76,6 +76,20 @@ def sum_of_eight(a: Any) -> Any:
     return a.sum()
 
 
+def one_by_one() -> None:
+    """In a loop, keeps the compiler from taking several passes at once: to look up eight numbers of a table it would gather them by
+    one instruction, which takes longer than eight loads."""
+
+
+@intrinsic
+def _one_by_one(_: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", [], True)  # no instruction, but of unknown effect
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 def _address(builder: Any, context: Any, signature: Any, arguments: Any) -> Any:
     data = make_array(signature.args[0])(context, builder, arguments[0]).data
     return builder.bitcast(builder.gep(data, [arguments[1]]), _VECTOR.as_pointer())
@@ -150,6 +164,6 @@ def _sum_of_eight(_: Any, a: Any) -> Any:
 
 for _function, _intrinsic in (
     (eight, _eight), (put_eight, _put_eight), (all_eight, _all_eight), (plus_product, _plus_product), (product, _product),
-    (roots, _roots), (sum_of_eight, _sum_of_eight),
+    (roots, _roots), (sum_of_eight, _sum_of_eight), (one_by_one, _one_by_one),
 ):  # fmt: skip
     _as_part(_function, _intrinsic)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pbodl._jit import jit
-from pbodl._registers import all_eight, eight, plus_product, product, put_eight, roots, sum_of_eight
+from pbodl._registers import all_eight, eight, one_by_one, plus_product, product, put_eight, roots, sum_of_eight
 
 RNG = np.random.default_rng(1)
 A, B = RNG.random((4, 6, 8)).astype(np.float32), RNG.random((3, 5, 8)).astype(np.float32)
@@ -41,3 +41,20 @@ def test_a_register_can_be_carried_through_a_loop():
         return sum_of_eight(found)
 
     assert total(A) == pytest.approx(2.0 * A.sum(dtype=np.float64), rel=1e-6)
+
+
+@jit
+def looked_up(table, places, found, at_once):
+    """MODIFIES: found."""
+    for i in range(len(places)):
+        if not at_once:
+            one_by_one()
+        found[i] = table[places[i]]
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_loop_one_by_one_finds_the_same(at_once):
+    table, places, found = A.ravel(), RNG.integers(0, A.size, 37), np.zeros(37, np.float32)
+    looked_up(table, places, found, at_once)
+    np.testing.assert_array_equal(found, table[places])

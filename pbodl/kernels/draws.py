@@ -15,6 +15,7 @@ from statistics import NormalDist
 import numpy as np
 
 from pbodl._jit import inlined, jit, kernel
+from pbodl._registers import one_by_one
 from pbodl.kernels.adf import decay
 from pbodl.kernels.arguments import Dense, largest, most_features
 from pbodl.kernels.layers.dense import BLOCK
@@ -67,6 +68,7 @@ def noise_at(seed, key, d):
 def fill_noise(key, stirred, noise):
     """`noise_at` of all dimensions, four for every stirred number (`stir`). MODIFIES: noise."""
     for j in range(np.uint64(len(stirred))):
+        one_by_one()
         h = mix(key ^ stirred[j])
         d = j << S2
         noise[d] = NORMAL[(h >> S4) & LOW_12]
@@ -114,10 +116,14 @@ def pack_drawn(dense, sizes, seed):
 @kernel
 def draw_means(m_w, v_w, n_in, n_out, noise, means):
     """The scaled weights of a layer under a draw, as `pack_dense` packs its means. MODIFIES: means (pairs, n_in + 1, 2)."""
-    scale = ONE / np.float32(math.sqrt(n_in + 1.0))
-    for o in range(2 * len(means)):
-        for i in range(n_in + 1):
-            means[o // 2, i, o % 2] = (m_w[o, i] + np.sqrt(v_w[o, i]) * noise[o * (n_in + 1) + i]) * scale if o < n_out else ZERO
+    scale, n = ONE / np.float32(math.sqrt(n_in + 1.0)), n_in + 1
+    for p in range(len(means)):
+        # Of a last half pair, the other half repeats it, and is multiplied by zero: both are then written side by side.
+        o, other = 2 * p, min(2 * p + 1, n_out - 1)
+        other_scale = scale if other > o else ZERO
+        for i in range(n):
+            means[p, i, 0] = (m_w[o, i] + np.sqrt(v_w[o, i]) * noise[o * n + i]) * scale
+            means[p, i, 1] = (m_w[other, i] + np.sqrt(v_w[other, i]) * noise[other * n + i]) * other_scale
 
 
 @inlined

@@ -11,7 +11,7 @@ Sums of two sets of features simply add up. Layers are as in `sample_blocks`, BL
 
 import numpy as np
 
-from pbodl._jit import inlined, jit
+from pbodl._jit import inlined, jit, kernel
 from pbodl.kernels.arguments import largest
 from pbodl.kernels.layers.dense import BLOCK, add_product
 from pbodl.kernels.layers.interaction import CONCAT, FFM, FM, GROUP_FM, SUM
@@ -85,6 +85,15 @@ def make_point_block(shape):
     )  # fmt: skip
 
 
+@kernel
+def points_through(means, z, n_in, a):
+    """The activations of a layer of BLOCK samples. MODIFIES: a."""
+    for p in range(len(means)):
+        for s in range(BLOCK):
+            a[p, s], a[p, BLOCK + s] = means[p, n_in, 0], means[p, n_in, 1]
+    add_product(means, z, n_in, a)
+
+
 @jit
 def add_layers(packed, shape, z_0, a, z):
     """Add the outputs of the layers and of the shortcut, from z_0, to the linear terms. MODIFIES: z; z_0 and a: scratch."""
@@ -96,10 +105,7 @@ def add_layers(packed, shape, z_0, a, z):
     inputs, outputs = z_0.reshape(-1), a.reshape(-1)
     for l in range(top + 1):  # noqa: E741
         means, _ = layer_at(packed, sizes, l)
-        for p in range(len(means)):
-            for s in range(BLOCK):
-                a[p, s], a[p, BLOCK + s] = means[p, sizes[l], 0], means[p, sizes[l], 1]
-        add_product(means, z_0, sizes[l], a)
+        points_through(means, z_0, sizes[l], a)
         if l < top:
             centre = centre_at(packed, sizes, l + 1)
             for i in range(len(centre)):

@@ -131,7 +131,7 @@ class Predictor:
                         part = Encoded(own.keys[fresh], own.values[fresh], own.fields, None)
                         self._remember(part, places[fresh])
                     at = places[:0] if draw is None else places
-                    rows, linear = self._remembered.rows[at], self._remembered.linear[at]
+                    rows, linear = self._remembered.rows.take(at, 0), self._remembered.linear.take(at, 0)
                     samples = Samples(rows, own.keys, own.values, own.fields, self._own_class_of_field[own.fields])
                     self._score(shared, samples, linear, self._remembered.sums, places, scores, draw, drawn)
                 finally:
@@ -168,7 +168,7 @@ class Predictor:
             if len(fresh):
                 self._remember(Encoded(own[fresh], encoded.values[fresh], encoded.fields, None), places[fresh])
             at, sums = places if len(draws) else places[:0], self._remembered.sums
-            rows, linear = self._remembered.rows[at], self._remembered.linear[at]
+            rows, linear = self._remembered.rows.take(at, 0), self._remembered.linear.take(at, 0)
             if model.op == PAIRS:
                 samples = Samples(rows, own, encoded.values, encoded.fields, self._own_class_of_field[encoded.fields])
                 score_pairs(
