@@ -59,8 +59,11 @@ def _keys(config: Config, model: Model, saved: dict[str, Any]) -> list[str]:
 def differing_sets(config: Config, negatives: list[int]) -> list[str]:
     """The keys of the sets of negatives that differ from those of a run."""
     keys = zip(("sets", "power"), config.training.negatives.plain(), negatives, strict=True)
-    shown = {"sets": str, "power": lambda paper: repr("paper" if paper else "once")}
-    return [f"training.{key} is {shown[key](one)}, and was {shown[key](other)}" for key, one, other in keys if one != other]
+    return [f"training.{key} is {_shown(key, one)}, and was {_shown(key, other)}" for key, one, other in keys if one != other]
+
+
+def _shown(key: str, value: int) -> str:
+    return str(value) if key == "sets" else repr("paper" if value else "once")
 
 
 def _same(name: str, one: Any, other: Any) -> bool:
