@@ -107,6 +107,9 @@ def learn_batch(weights, last_seen, count, bias, samples, dynamics, ctr):
         t = sign * m / deviation
         pull, shrink = corrections(t)
         dm, h = sign * pull / deviation, shrink / total
+        if power > 1.0:  # is taken at z, as in `kernels.adf`
+            c = power / (1.0 + (power - 1.0) * (total - noise) * h)
+            dm, h, power = c * dm, c * h, np.float64(1.0)
         bias_m, bias_v = learned(bias_m, bias_v, 1.0, dm, h, power, dynamics)
         for j in range(first, last):
             r, x = rows[j], np.float64(values[j])

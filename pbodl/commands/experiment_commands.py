@@ -1,7 +1,8 @@
 """`pbodl experiment`: the paper's experiments."""
 
 import warnings
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.markdown import Markdown
@@ -23,6 +24,10 @@ from pbodl.system.folder_lock import writing
 from pbodl.training.config import check_config, with_changes
 from pbodl.training.display import bar, console
 
+TestDays = Annotated[int, typer.Option(min=1, max=MOST, help="Number of last days to test on, with the model frozen.")]
+Trials = Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try for each model (1: the configured ones).")]
+TuneRows = Annotated[int, typer.Option(min=1, max=MOST, help="Number of rows to tune on, from the start of the log.")]
+
 app = typer.Typer(no_args_is_help=True, help="Run the paper's experiments.", epilog="Example: pbodl experiment ab --out results/ab")
 
 
@@ -33,12 +38,10 @@ def table1(
     config: ConfigFile = None,
     preset: Preset = None,
     changes: Changes = [],  # noqa: B006
-    test_days: Annotated[int, typer.Option(min=1, max=MOST, help="Number of last days to test on, with the model frozen.")] = 1,
+    test_days: TestDays = 1,
     seeds: Annotated[int, typer.Option(min=1, max=MOST, help="Number of seeds for each model that starts from random means.")] = 3,
-    trials: Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try for each model.")] = 8,
-    tune_rows: Annotated[
-        int, typer.Option(min=1, max=MOST, help="Number of rows to tune on, from the start of the training days.")
-    ] = 200_000,
+    trials: Trials = 8,
+    tune_rows: TuneRows = 200_000,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce Table 1. Compares online models on one log, tuned alike, on its last day; continues after an interruption."""
@@ -48,9 +51,7 @@ def table1(
     settings = check_config(with_changes(chosen_tables(config, preset, data, out, False), changes))
     with writing(out, "pbodl experiment table1"):
         result = run(settings, data, out, Table1Settings(test_days=test_days, seeds=seeds, tune_rows=tune_rows, trials=trials))
-    console.print(Markdown((out / "table1.md").read_text(encoding="utf-8")))
-    console.print(f"table1.md, table1.json and report.html are in {out}")
-    print_json(result, as_json)
+    _show(out, "table1", result, as_json)
 
 
 @app.command(epilog="Example: pbodl experiment table2 log.parquet --config c.toml --out table2")
@@ -60,14 +61,10 @@ def table2(
     config: ConfigFile = None,
     preset: Preset = None,
     changes: Changes = [],  # noqa: B006
-    test_days: Annotated[int, typer.Option(min=1, max=MOST, help="Number of last days to test on, with the model frozen.")] = 1,
+    test_days: TestDays = 1,
     every: Annotated[str, typer.Option(help="Period of one line of figures: 1h, 15m, 1d.")] = "1h",
-    trials: Annotated[
-        int, typer.Option(min=1, max=MOST, help="Number of settings to try for each model (1: the configured ones).")
-    ] = 1,
-    tune_rows: Annotated[
-        int, typer.Option(min=1, max=MOST, help="Number of rows to tune on, from the start of the log.")
-    ] = 200_000,
+    trials: Trials = 1,
+    tune_rows: TuneRows = 200_000,
     as_json: AsJson = False,
 ) -> None:
     """Run the protocol of Table 2 on your own log. Compares its models hour by hour; continues after an interruption."""
@@ -77,9 +74,7 @@ def table2(
     settings = check_config(with_changes(chosen_tables(config, preset, data, out, False), changes))
     with writing(out, "pbodl experiment table2"):
         result = run(settings, data, out, Table2Settings(test_days, every, tune_rows, trials))
-    console.print(Markdown((out / "table2.md").read_text(encoding="utf-8")))
-    console.print(f"table2.md, table2.json and report.html are in {out}")
-    print_json(result, as_json)
+    _show(out, "table2", result, as_json)
 
 
 @app.command(epilog="Example: pbodl experiment ab --days 2 --seeds 1 --out results/ab")
@@ -125,9 +120,7 @@ def ab(
     )  # fmt: skip
     with writing(out, "pbodl experiment ab"):
         result = run(out, setting, seeds, workers, first_seed=first_seed, only=test)
-    console.print(Markdown((out / "ab.md").read_text(encoding="utf-8")))
-    console.print(f"ab.md, ab.json and report.html are in {out}")
-    print_json(result, as_json)
+    _show(out, "ab", result, as_json)
 
 
 @app.command(epilog="Example: pbodl experiment uncertainty --world 7 --out results/uncertainty")
@@ -162,9 +155,7 @@ def uncertainty(
         settings = check_config(with_changes(chosen_tables(config, preset, paths, out, False), changes))
         task = progress.add_task("predicting and learning", total=1.0, text="")
         result = run(settings, paths, out, by=by, truth=truth, progress=lambda share: progress.update(task, completed=share))
-    console.print(Markdown((out / "uncertainty.md").read_text(encoding="utf-8")))
-    console.print(f"uncertainty.md, uncertainty.json and report.html are in {out}")
-    print_json(result, as_json)
+    _show(out, "uncertainty", result, as_json)
 
 
 @app.command("live-ab", epilog="Example: pbodl experiment live-ab decisions.jsonl clicks.jsonl")
@@ -184,3 +175,10 @@ def live_ab(
     for told in ab_warnings(found):
         warnings.warn(told, stacklevel=1)
     print_json(found, as_json)
+
+
+def _show(out: Path, name: str, result: dict[str, Any], as_json: bool) -> None:
+    """Show the page of an experiment, and where it is."""
+    console.print(Markdown((out / f"{name}.md").read_text(encoding="utf-8")))
+    console.print(f"{name}.md, {name}.json and report.html are in {out}")
+    print_json(result, as_json)

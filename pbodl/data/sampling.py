@@ -98,6 +98,14 @@ class NegativeSets(NamedTuple):
         """
         return rate if self.sets == 1 else 1.0 - (1.0 - rate) ** self.sets
 
+    def plain(self) -> list[int]:
+        """What a run keeps of them: with one set, it is the same how much each counts.
+
+        >>> NegativeSets(1, paper=True).plain() == ONE_SET.plain(), NegativeSets(2, paper=True).plain()
+        (True, [2, 1])
+        """
+        return [self.sets, int(self.paper and self.sets > 1)]
+
     def powers(self, clicks: NDArray[np.float32], positions: NDArray[np.uint64], seed: int, rate: float) -> NDArray[np.float32]:
         """How much each row at some positions of the stream counts."""
         kept = sets_with(clicks, positions, seed, rate, self.sets).astype(np.float32)

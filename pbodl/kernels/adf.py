@@ -12,6 +12,13 @@ which for w = 1 is the update above, for w = 2 two messages, and never drives a 
 (Scaling log Z itself in both derivatives would square w in the first term of h, and *raise* the variance on surprising clicks
 with w < 1; tests/kernels/test_adf.py compares both with quadrature.)
 
+Weights that share a sample should not all do that on their own: each takes only a little of its own variance away (c is almost 1),
+and together they step almost w times as far as one message, which is further than w messages would. What a sample says, it says
+about z. So where weights reach z by their slopes alone (`by_slopes`), a power above 1 is taken there, with G = v_z h_z,
+    dm_z ← w dm_z C                   h_z ← w h_z C,    C = 1/(1 + (w-1) G)
+and the weights learn what comes of it to the power 1. Networks with layers, and powers below 1, stay with the rule above
+(docs/lab/results.md#rows-with-weights has the reasons).
+
 erratum E6: h can be negative, so a variance can grow; that is right, and bounded by the guard.
 """
 
@@ -26,6 +33,16 @@ from pbodl.kernels.normal import ONE, TWO, ZERO
 def tempered(g, power):
     """c = 1/(1 + (w-1) g): what the power w of a likelihood does to a message that takes the share g of a variance."""
     return ONE if power == ONE else ONE / (ONE + (power - ONE) * g)
+
+
+@inlined
+def powered(v, dm, dv, power):
+    """∂log Z by the mean and variance of z to a power above 1, and the power left to the weights; v: the variance of z."""
+    if power > ONE:
+        h = dm * dm - 2.0 * dv
+        c = power / (1.0 + (power - 1.0) * v * h)
+        return c * dm, 0.5 * c * (c * dm * dm - h), ONE
+    return dm, dv, power
 
 
 @inlined

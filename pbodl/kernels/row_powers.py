@@ -8,10 +8,16 @@ at 1 this is `network.learn_batch`. The dense weights always learn as there.
 import numpy as np
 
 from pbodl._jit import inlined, jit
-from pbodl.kernels.adf import adf_update
+from pbodl.kernels.adf import adf_update, powered
 from pbodl.kernels.arguments import most_features
 from pbodl.kernels.layers.embedding import embedding_forward
-from pbodl.kernels.layers.operations import dense_backward_from_top, dense_forward_to_top, operation_backward, operation_forward
+from pbodl.kernels.layers.operations import (
+    by_slopes,
+    dense_backward_from_top,
+    dense_forward_to_top,
+    operation_backward,
+    operation_forward,
+)
 from pbodl.kernels.layers.probit import probit_backward
 from pbodl.kernels.layers.relu import NEGLIGIBLE
 from pbodl.kernels.network import REJECTED_DENSE, flat, make_scratch
@@ -19,8 +25,10 @@ from pbodl.kernels.normal import ONE, ZERO
 
 
 @inlined
-def joint_scale(rows, row_powers, features, sample, dm_x, dm, v):
-    """(1 + v)/(1 + v + Σ (C-1) v_w g²), g = ∂m_z/∂m_w, v the predictive variance: the joint step of a Gaussian likelihood.
+def joint_scale(rows, row_powers, features, sample, dm_x, dm, v, noise):
+    """(n + v)/(n + v + Σ (C-1) v_w g²), g = ∂m_z/∂m_w, v the predictive variance: the joint step of a Gaussian likelihood.
+
+    n is the likelihood's noise: 1, or 1/w if its power w was taken at z.
 
     Without this factor, many rows with large powers would together overshoot the sample.
     """
@@ -38,7 +46,7 @@ def joint_scale(rows, row_powers, features, sample, dm_x, dm, v):
         if len(v_l) > 0:
             spread += v_l[r, 0]
         extra += (row_powers[r] - ONE) * x * x * spread
-    return (ONE + v) / (ONE + v + extra)
+    return (noise + v) / (noise + v + extra)
 
 
 @inlined
@@ -78,8 +86,12 @@ def learn_to_powers(row_powers, weights, network, samples, outputs):
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v
         dm64, dv64 = probit_backward(m, v, 1.0 if clicks[sample] > ZERO else -1.0)
-        dm, dv, power = np.float32(dm64), np.float32(dv64), powers[sample]
+        power, noise = powers[sample], ONE
+        if by_slopes(shape):
+            noise /= max(power, ONE)
+            dm64, dv64, power = powered(v, dm64, dv64, power)
+        dm, dv = np.float32(dm64), np.float32(dv64)
         rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
-        power *= joint_scale(rows, row_powers, features, sample, dm_x, dm, np.float32(v))
+        power *= joint_scale(rows, row_powers, features, sample, dm_x, dm, np.float32(v), noise)
         embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm, dv, power, cap, rejected)

@@ -21,7 +21,7 @@ from a draw, and without this correction the drawn network would have a level of
 without a given base rate it starts at 1/2, and finds the level in the first rows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,11 @@ from numpy.typing import NDArray
 
 from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import recalibrate
+from pbodl.errors import InputError
 from pbodl.kernels.arguments import RowPrior, Rows
 from pbodl.kernels.layers.interaction import CONCAT, EXACT, PAIRS, SUM
 from pbodl.kernels.prior_exchange import DETERMINED, exchange_priors, field_evidence
+from pbodl.models.contract import State, check_state
 from pbodl.models.spec import LARGEST, SMALLEST, TableSpec
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ PSEUDO, PSEUDO_VECTORS = 0.3, 5.0
 OLDEST = 30.0  # half-lives/ln 2: beyond it nothing is left of the start
 REACH = (1 / 50, 10.0)
 FAR = 2.0
+HOME = "dense.home"
 SOME = 0.05  # of the rows seen at most twice
 PROPORTIONS = (1 / 10, 4.0)
 F32 = np.float32
@@ -204,20 +207,48 @@ def settle_level(model: "DeepProbit") -> None:
     bias[n_in] += scale * (_NORMAL.inv_cdf(rate) * (1.0 + model.doubt * variance) ** 0.5 - mean)
 
 
-def settle_home(model: "DeepProbit") -> None:
-    """After a state was loaded: where forgetting leads the means of layers, if they cannot have started from the model's draws.
+def home_of(model: "DeepProbit") -> State:
+    """For the state of a model with layers: where forgetting leads their means, if not to the model's own draws."""
+    parts = _layered(model)
+    if not parts:
+        return {}
+    return {HOME: np.concatenate([model.dense.start[at].reshape(-1) for at in parts if model.carried] or [np.zeros(0, F32)])}
 
-    A migration to wider layers carries weights to places with other draws. Half of all weights further from their draw than FAR
-    prior deviations tell that; then they go back to where they are now.
+
+def checked(model: "DeepProbit", state: Mapping[str, NDArray]) -> None:
+    """Refuse a state that does not fit the model, or that is damaged; older releases wrote none of HOME."""
+    parts = _layered(model)
+    given = {HOME: np.zeros(0, F32), **state} if parts else state
+    check_state(model, given, rows=("embedding.", "linear.", HOME))
+    size = sum(model.dense.start[at].size for at in parts)
+    if parts and len(given[HOME]) not in (0, size):
+        raise InputError(f"the state's {HOME!r} has {len(given[HOME]):,} weights; it must have none, or all {size:,} of the layers")
+
+
+def settle_home(model: "DeepProbit", state: Mapping[str, NDArray]) -> None:
+    """After a state was loaded: where forgetting leads the means of layers.
+
+    A state has it if a migration carried the weights to places with other draws (`migration.shape_change`). Releases that did not
+    say so are judged by the weights: if half of them are further from their draw than FAR prior deviations, they stay.
     """
-    dense = model.dense
-    parts = [np.s_[layer, :n_out, :n_in] for layer, (n_in, n_out) in enumerate(model.layers()) if n_in]
-    if model.op == PAIRS or not parts:
+    dense, parts = model.dense, _layered(model)
+    if not parts:
         return
-    apart = [np.abs(dense.mean[at] - dense.start[at]) / np.sqrt(dense.prior_variance[at]) for at in parts]
-    if np.median(np.concatenate([each.reshape(-1) for each in apart])) > FAR:
-        for at in parts:
-            dense.start[at] = dense.mean[at]
+    home = state.get(HOME)
+    if home is None:
+        apart = [np.abs(dense.mean[at] - dense.start[at]) / np.sqrt(dense.prior_variance[at]) for at in parts]
+        far = np.median(np.concatenate([each.reshape(-1) for each in apart])) > FAR
+        home = np.concatenate([dense.mean[at].reshape(-1) for at in parts if far] or [np.zeros(0, F32)])
+    model.carried = len(home) > 0
+    for at in parts if model.carried else []:
+        of_layer, home = np.split(home, [dense.start[at].size])
+        dense.start[at] = of_layer.reshape(dense.start[at].shape)
+
+
+def _layered(model: "DeepProbit") -> list[tuple[int, slice, slice]]:
+    """The weights that go home: those of layers, without biases."""
+    layers = [] if model.op == PAIRS else model.layers()
+    return [np.s_[layer, :n_out, :n_in] for layer, (n_in, n_out) in enumerate(layers) if n_in]
 
 
 def cold_moments(model: "DeepProbit") -> tuple[float, float]:

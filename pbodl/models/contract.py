@@ -31,7 +31,7 @@ class Prediction(NamedTuple):
     """Predicted CTRs and the latent Gaussian behind each, as arrays with one value per row.
 
     ctr       click-through rate: Φ(mean/√(1+variance)) for the probit models, recalibrated for negative sampling
-    mean      mean of the latent Gaussian
+    mean      mean of the latent Gaussian, of the stream as it was learned; `pbodl predict` and the server recalibrate it
     variance  variance of the latent Gaussian: the model's uncertainty
     """
 

@@ -37,9 +37,9 @@ from pbodl.kernels.draws import sample_batch
 from pbodl.kernels.layers import interaction
 from pbodl.kernels.layers.embedding import initialise_rows, standard_draws
 from pbodl.kernels.network import click_probability, predict_batch
-from pbodl.models.adaptation import adapt, in_force, next_moment, row_prior, settle_home, settle_level, specified
+from pbodl.models.adaptation import adapt, checked, home_of, in_force, next_moment, row_prior, settle_home, settle_level, specified
 from pbodl.models.clock import clock_of, clock_of_samples
-from pbodl.models.contract import Model, Prediction, State, check_state
+from pbodl.models.contract import Model, Prediction, State
 from pbodl.models.eviction import make_room, sweep
 from pbodl.models.learning import Learning
 from pbodl.models.spec import AS_PRINTED, DeepSpec, Prior, TableSpec, doubt_of, settled
@@ -163,6 +163,7 @@ class DeepProbit(Model):
         self.dense = self._initial_dense()
         settle_level(self)
         self.dense.start[:] = self.dense.mean
+        self.carried = False  # whether a migration has put other weights into the places of the draws
         self.rejected = np.zeros(3, np.int64)
         self.learning = Learning()
 
@@ -313,11 +314,11 @@ class DeepProbit(Model):
                 state[f"dense.{layer}.total"] = self.dense.total[layer, : n_in + 1].copy()
         clock = np.array([self.clock, self.dense.last_seen[0]])
         counters = np.array([self.rows_learned, *self.rejected], np.int64)
-        state |= dict(zip(PRIOR_STATE, in_force(self), strict=True))
+        state |= dict(zip(PRIOR_STATE, in_force(self), strict=True)) | home_of(self)
         return state | {"clock": clock, "counters": counters, "scale.moments": self.scale.moments.copy()}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
-        check_state(self, state, rows=("embedding.", "linear."))
+        checked(self, state)
         names = {"linear.mean": "linear_mean", "linear.variance": "linear_variance"}
         table = {name: a for name, a in state.items() if name.startswith(("embedding.", "linear."))}
         self.table.load_state({names.get(name, name.removeprefix("embedding.")): a for name, a in table.items()})
@@ -332,7 +333,7 @@ class DeepProbit(Model):
         self.rows_learned = int(state["counters"][0])
         self.rejected[:] = state["counters"][1:]
         self.scale.load(state)
-        settle_home(self)
+        settle_home(self, state)
 
     def layers(self) -> list[tuple[int, int]]:
         """Inputs and outputs of every dense layer."""

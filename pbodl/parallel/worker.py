@@ -67,6 +67,7 @@ class Worker:
         # The server bounds its table and adapts the prior; this copy lasts only as long as the minibatch.
         self.local = type(model).from_spec(model.schema, msgspec.structs.replace(model.spec, adapt_prior=False))
         self.local.table.capacity = self.local.table.time_to_live = None
+        self.local.dense.start[:] = model.dense.start
 
     def learn(self, task: MinibatchTask, pulled: Sequence[Pulled], workers: int = 1) -> tuple[Message, NDArray[np.float64]]:
         """The message of a task, one of `workers` learned at the same time, and the CTR predicted for each row before learning it.

@@ -15,11 +15,13 @@ SPANS = ("window", "late")
 
 
 def check_same(
-    folder: Any, config: Config, model: Model, options: dict[str, Any], saved: dict[str, Any], given: Iterable[str]
-) -> None:
+    folder: Any, config: Config, model: Model, options: dict[str, Any], saved: dict[str, Any], given: Iterable[str],
+    negatives: list[int] | None = None,
+) -> None:  # fmt: skip
     """InputError that names all `given` options and all keys of the configuration that differ from those of the run.
 
-    The join's capacity may change: it is how many impressions are remembered, and not what is made of them.
+    The join's capacity may change: it is how many impressions are remembered, and not what is made of them. `negatives` are the
+    sets of the run, if it is known: a late click takes its negative back with the weight that the sets gave it.
     """
     if model.schema != config.schema:
         raise InputError(
@@ -29,6 +31,8 @@ def check_same(
     differ = (
         [f"model.kind is {config.kind!r}, and was {model.kind!r}"] if config.kind != model.kind else _keys(config, model, saved)
     )
+    if negatives is not None:
+        differ += differing_sets(config, negatives)
     for name in given:
         if name in OPTIONS and not _same(name, options[name], saved[name]):
             differ.append(f"{OPTIONS[name]} is {options[name]!r}, and was {saved[name]!r}")
@@ -50,6 +54,16 @@ def _keys(config: Config, model: Model, saved: dict[str, Any]) -> list[str]:
         f"{'training' if name in FROM_TRAINING else 'model'}.{name} is {getattr(asked, name)!r}, and was {getattr(has, name)!r}"
         for name in names
     ]
+
+
+def differing_sets(config: Config, negatives: list[int]) -> list[str]:
+    """The keys of the sets of negatives that differ from those of a run."""
+    keys = zip(("sets", "power"), config.training.negatives.plain(), negatives, strict=True)
+    return [f"training.{key} is {_shown(key, one)}, and was {_shown(key, other)}" for key, one, other in keys if one != other]
+
+
+def _shown(key: str, value: int) -> str:
+    return str(value) if key == "sets" else repr("paper" if value else "once")
 
 
 def _same(name: str, one: Any, other: Any) -> bool:

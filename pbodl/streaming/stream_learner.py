@@ -128,7 +128,7 @@ class StreamLearner:
             raise InputError(f"{folder} holds a model that `pbodl online` did not write; choose another --out")
         saved = StreamOptions(**facts["options"])
         asked, given = (saved, ()) if options is None else (options, tuple(given))
-        check_same(folder, config, snapshot.model, asked._asdict(), saved._asdict(), given)
+        check_same(folder, config, snapshot.model, asked._asdict(), saved._asdict(), given, facts.get("negatives"))
         period = config.training.period(config.schema)
         if facts.get("period", list(period)) != list(period):
             raise InputError(f"{folder} was started with another `training.every`; continue it with the one it was started with")
@@ -260,7 +260,7 @@ class StreamLearner:
         watchdog, watched = self.watchdog.state()
         period = list(self.config.training.period(self.config.schema))
         facts = self.facts() | {"options": self.options._asdict(), "watchdog": watchdog, "period": period}
-        facts["letters"] = self.letters._asdict()
+        facts |= {"letters": self.letters._asdict(), "negatives": self.config.training.negatives.plain()}
         parts = {"metrics": arrays, "join": self.join.state(), "watchdog": watched, "fields": self.fields.state()}
         if self._take_back is not None:
             parts["stretch"] = self._take_back.state()

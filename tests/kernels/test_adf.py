@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from pbodl.kernels.adf import adf_update, decay, decay_home
+import pbodl
+from pbodl.kernels.adf import adf_update, decay, decay_home, powered
 from pbodl.kernels.guards import LARGEST
 from pbodl.kernels.layers.probit import probit_backward
 from tests.oracles.differences import derivative
@@ -112,6 +113,37 @@ def test_a_whole_power_is_that_many_messages(m, v, power):
     comp = update(m, v, dm, dv, power)
     assert comp[1] == pytest.approx(1 / precision, rel=1e-4)
     assert comp[0] == pytest.approx(precision_mean / precision, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 20.0])
+def test_the_power_of_one_weight_may_be_taken_at_z(power):
+    for m, v, sign in ((0.3, 2.0, 1.0), (-1.0, 0.5, 1.0), (2.0, 0.1, -1.0)):
+        dm, dv = probit_backward(m, v, sign)
+        at_z = powered(v, dm, dv, F32(power))
+        assert update(m, v, *at_z) == pytest.approx(update(m, v, dm, dv, power), rel=1e-5)
+        assert at_z == (dm, dv, power) or power > 1.0
+
+
+@pytest.mark.parametrize("kind", ["sum", "adpredictor"])
+@pytest.mark.parametrize("fields", [1, 5, 40])
+@pytest.mark.parametrize(("power", "least"), [(2.0, 0.85), (5.0, 0.8), (20.0, 0.7)])
+def test_weights_that_share_a_row_step_together_as_far_as_its_weight_says(kind, fields, power, least):
+    """A linear probit whose z has one prior, however many weights make it: the posterior of z is an integral in one dimension."""
+    schema = pbodl.Schema(label="click", weight="weight", fields=[pbodl.Field(f"f{n}") for n in range(fields)])
+    row = {f"f{n}": "a" for n in range(fields)} | {"click": 1}
+    for variance in (0.3, 1.0, 4.0):
+        if kind == "sum":
+            prior = pbodl.Prior(embedding=variance / (fields + 1), dense=variance / (fields + 1), bias=None)
+            model = pbodl.SparseMLP(schema, dim=1, hidden=(), linear=False, initial_spread=0.0, prior=prior)
+        else:
+            model = pbodl.AdPredictor(schema, prior_variance=variance / (fields + 1))
+        before = model.predict(row)
+        model.learn(row | {"weight": power})
+        after = model.predict(row)
+        _, mean, _ = posterior(float(before.mean[0]), float(before.variance[0]), partial(power_of_probit, power))
+        step = (after.mean[0] - before.mean[0]) / (mean - before.mean[0])
+        assert least < step < 1.15  # weight by weight it was up to 9
 
 
 @pytest.mark.nojit

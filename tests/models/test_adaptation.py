@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import pbodl
+from pbodl.errors import InputError
 from pbodl.kernels.network import forget_dense
 from pbodl.models import adaptation
-from pbodl.models.adaptation import PSEUDO, REACH, in_force, move_centres, next_moment
+from pbodl.models.adaptation import HOME, PSEUDO, REACH, in_force, move_centres, next_moment
 from pbodl.parallel.simulated import Cluster
 from pbodl.training.inspect.feature_weights import weights_of
 from tests.click_log import PLAIN, RICH, click_log
@@ -106,17 +107,38 @@ def test_layers_that_forget_go_back_to_where_they_started(kind):
     np.testing.assert_allclose(weights_of_layers(model, model.dense.mean), before, atol=1e-6)
 
 
-def test_loaded_layers_go_back_to_their_draws_and_carried_ones_stay():
-    model, same_draws, other_draws = (make(pbodl.FMMLP, PLAIN, hidden=(8, 4), seed=seed) for seed in (0, 0, 1))
+def test_a_state_of_an_older_release_is_judged_by_its_weights_once():
+    model, same_draws, other_draws, resumed = (make(pbodl.FMMLP, PLAIN, hidden=(8, 4), seed=seed) for seed in (0, 0, 1, 1))
     draws = weights_of_layers(model, model.dense.start)
     np.testing.assert_array_equal(draws, weights_of_layers(model, model.dense.mean))
     model.learn(LOG)
+    state = model.state()
+    assert state.pop(HOME).shape == (0,)
     for loaded in (same_draws, other_draws):
-        loaded.load_state(model.state())
+        loaded.load_state(state)
     np.testing.assert_array_equal(weights_of_layers(same_draws, same_draws.dense.start), draws)
-    np.testing.assert_array_equal(
-        weights_of_layers(other_draws, other_draws.dense.start), weights_of_layers(model, model.dense.mean)
-    )
+    stays = weights_of_layers(model, model.dense.mean)
+    np.testing.assert_array_equal(weights_of_layers(other_draws, other_draws.dense.start), stays)
+    other_draws.learn(LOG)
+    resumed.load_state(other_draws.state())
+    np.testing.assert_array_equal(weights_of_layers(resumed, resumed.dense.start), stays)
+
+
+def test_layers_that_have_learned_much_still_go_home_after_they_were_loaded():
+    model, loaded = (make(pbodl.FMMLP, PLAIN, hidden=(4,), half_life="300 rows") for _ in range(2))
+    model.dense.mean[:] += 5.0 * np.sqrt(model.dense.prior_variance)  # as far as weights ever get
+    loaded.load_state(model.state())
+    np.testing.assert_array_equal(loaded.dense.start, model.dense.start)
+    np.testing.assert_array_equal(loaded.learn(LOG), model.learn(LOG))
+
+
+def test_a_home_of_another_size_is_refused_whole():
+    model = make(pbodl.FMMLP, PLAIN, hidden=(4,))
+    before = model.state()
+    with pytest.raises(InputError, match="must have none, or all"):
+        model.load_state(before | {HOME: np.zeros(3, np.float32)})
+    for name, array in model.state().items():
+        np.testing.assert_array_equal(array, before[name])
 
 
 def test_a_prior_does_not_grow_because_variances_are_forgotten():

@@ -80,7 +80,7 @@ def test_names_and_shapes_of_the_state(kind: type[DeepProbit], n_in: int, vector
     assert state["embedding.keys"].shape == (features,)
     assert state["embedding.keys"].dtype == np.uint64
     assert ("linear.mean" in state) == linear
-    names = {f"dense.{layer}.{moment}" for layer in range(3) for moment in ("mean", "variance")}
+    names = {f"dense.{layer}.{moment}" for layer in range(3) for moment in ("mean", "variance")} | {"dense.home"}
     assert {name for name in state if name.startswith("dense")} == names | {
         f"dense.{layer}.{what}" for layer in (1, 2) for what in ("centre", "total")
     }

@@ -6,9 +6,10 @@ import pytest
 import pbodl
 from pbodl.data.convert import concat, from_data
 from pbodl.data.synthetic import World
-from pbodl.models.adaptation import FIRST, ROUNDS
+from pbodl.models.adaptation import FIRST, HOME, ROUNDS
 from pbodl.models.clock import Duration
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.parallel.cluster.on_ray import model_of, recipe_of
 from pbodl.parallel.schedule import Round
 from pbodl.parallel.simulated import Cluster
 from tests.click_log import PLAIN, RICH
@@ -33,6 +34,24 @@ def test_one_worker_is_sequential_training_bit_for_bit(make):
     cluster = Cluster(make(), workers=1, rows=50)
     np.testing.assert_array_equal(cluster.learn(batch), ctr)
     assert differing(ref, cluster.model()) == []
+
+
+def test_one_worker_leads_migrated_layers_home_bit_for_bit():
+    make, batch = MODELS["ffm, forgetting"], rich_log(500)
+    ref, copy = make(), make()
+    state = ref.state()
+    for model in (ref, copy):
+        model.load_state(state | {HOME: np.linspace(-2, 2, 1 + weights_that_go_home(model), dtype=np.float32)[1:]})
+    for model in (copy, model_of(recipe_of(copy))):
+        np.testing.assert_array_equal(model.dense.start, ref.dense.start)
+    ctr = ref.learn(batch)
+    cluster = Cluster(copy, workers=1, rows=50, shards=1)
+    np.testing.assert_array_equal(cluster.learn(batch), ctr)
+    assert differing(ref, cluster.model()) == []
+
+
+def weights_that_go_home(model: DeepProbit) -> int:
+    return sum(n_in * n_out for n_in, n_out in model.layers())
 
 
 def test_the_prior_follows_the_stream_bit_for_bit():

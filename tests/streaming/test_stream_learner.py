@@ -128,6 +128,19 @@ def test_other_settings_than_the_runs_are_refused(tmp_path: Path) -> None:
     assert StreamLearner.resume(config(), tmp_path, JOIN._replace(capacity=9000)).options.capacity == 9000
 
 
+def test_other_sets_of_negatives_are_refused(tmp_path: Path) -> None:
+    """A late click would take its negative back with another weight than was learned."""
+    sampled = {"negative_rate": 0.5, "sets": 2}
+    StreamLearner.start(config(**sampled), tmp_path, JOIN, StreamPosition()).save()
+    for other, words in (
+        (sampled | {"sets": 3}, "training.sets is 3, and was 2"),
+        (sampled | {"power": "paper"}, "training.power is 'paper', and was 'once'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            StreamLearner.resume(config(**other), tmp_path)
+    StreamLearner.resume(config(**sampled), tmp_path)
+
+
 def test_events_far_ahead_are_bad_and_ten_in_a_row_stop_the_learner(tmp_path: Path) -> None:
     own = StreamLearner.start(config(), tmp_path, StreamOptions(), StreamPosition())
     near = [impression(f"n{n}", 1000.0 + n) for n in range(5)]

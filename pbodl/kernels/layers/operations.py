@@ -13,6 +13,7 @@ from pbodl.kernels.layers.interaction import (
     CONCAT,
     FM,
     GROUP_FM,
+    PAIRS,
     SLOPES,
     SUM,
     concat_backward,
@@ -132,6 +133,12 @@ def layers_forward(shape, dense, w):
 
 
 dense_forward_to_top = by_type(PairShape, weighted_pairs_forward, layers_forward)
+
+
+@inlined
+def by_slopes(shape):
+    """Whether h of every weight is that of z times the square of its slope: no hidden layers, and no moments of products."""
+    return shape.op == PAIRS or (shape.sizes[0] == 0 and (shape.mode == SLOPES or shape.op == SUM or shape.op == CONCAT))
 
 
 @inlined

@@ -5,6 +5,8 @@
 A new input of a layer is a new dimension of the embeddings or a new hidden unit. Its weights have the mean zero, so it adds nothing
 to any mean. What the variance of these weights, times the square of the input, would add to the variance of a prediction is kept
 small: they start with the share of their prior variance that `model_change` finds.
+
+Forgetting leads old weights back to where they started from, which grows as they do, and new ones to where they start.
 """
 
 from typing import NamedTuple
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from pbodl.errors import InputError
 from pbodl.kernels.layers.interaction import CONCAT, PAIRS
+from pbodl.models.adaptation import HOME
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.migration.schema_change import SchemaChange
@@ -50,13 +53,18 @@ def dense_state(old: DeepProbit, new: DeepProbit, change: SchemaChange, share: f
     if new.op == PAIRS:
         return _pairs(was, fresh, change)
     state: State = {}
+    homes = []
     outputs = np.arange(new.layers()[0][0])
     for layer, ((_, old_out), (n_in, n_out)) in enumerate(zip(old.layers(), new.layers(), strict=True)):
         inputs = _first_inputs(old, new, change) if layer == 0 else LayerInputs(outputs, outputs < 0)
         mean, variance = fresh[f"dense.{layer}.mean"], fresh[f"dense.{layer}.variance"]
         own_mean, own_variance = was[f"dense.{layer}.mean"], was[f"dense.{layer}.variance"]
         ratio = np.float32(np.sqrt((n_in + 1) / own_mean.shape[1]))
+        home, own_home = new.dense.start[layer, :n_out, :n_in].copy(), old.dense.start[layer]
         here = np.flatnonzero(inputs.before >= 0)
+        home[:old_out, here] = own_home[:old_out, inputs.before[here]] * ratio
+        home[:old_out, inputs.quiet] = 0.0
+        homes.append(home.reshape(-1))
         for column, source in [*zip(here.tolist(), inputs.before[here].tolist(), strict=True), (n_in, own_mean.shape[1] - 1)]:
             mean[:old_out, column] = own_mean[:, source] * ratio
             variance[:old_out, column] = own_variance[:, source] * ratio**2
@@ -68,7 +76,7 @@ def dense_state(old: DeepProbit, new: DeepProbit, change: SchemaChange, share: f
             centre[here] = was[f"dense.{layer}.centre"][inputs.before[here]]
             state |= {f"dense.{layer}.centre": centre, f"dense.{layer}.total": fresh[f"dense.{layer}.total"]}
         outputs = np.where(np.arange(n_out) < old_out, np.arange(n_out), -1)
-    return state
+    return state | ({HOME: np.concatenate(homes)} if HOME in fresh else {})
 
 
 def _first_inputs(old: DeepProbit, new: DeepProbit, change: SchemaChange) -> LayerInputs:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pbodl.data.batch import Batch
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
+from pbodl.models.adaptation import home_of, settle_home
 from pbodl.models.clock import Duration
 from pbodl.models.contract import Model
 from pbodl.models.deep_probit import DeepProbit
@@ -229,7 +230,8 @@ def ray_for(settings: RaySettings) -> Callable[[Run], contextlib.AbstractContext
 
 def recipe_of(model: DeepProbit) -> bytes:
     """What `model_of` needs to make an empty model of the same kind in another process."""
-    return msgspec.json.encode({"kind": model.kind, "schema": model.schema, "spec": model.spec})
+    home = {name: array.tobytes() for name, array in home_of(model).items()}
+    return msgspec.json.encode({"kind": model.kind, "schema": model.schema, "spec": model.spec, "home": home})
 
 
 def model_of(recipe: bytes) -> DeepProbit:
@@ -241,4 +243,6 @@ def model_of(recipe: bytes) -> DeepProbit:
     kind = Model.kinds[given["kind"]]
     model = kind.from_spec(msgspec.convert(given["schema"], Schema), msgspec.convert(given["spec"], kind.Spec))
     assert isinstance(model, DeepProbit)
+    home = {name: np.frombuffer(msgspec.convert(text, bytes), np.float32) for name, text in given["home"].items()}
+    settle_home(model, home)
     return model

@@ -8,6 +8,7 @@ by then, and refuses it. A shard that is being restored has ten times as long: i
 import logging
 import math
 import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -37,27 +38,35 @@ class ShardWatch:
         self._actors, self._names, self._limit, self._callers = actors, names, limit, callers
         self.replaced = 0
         self._closed = threading.Event()
+        self._since = [time.monotonic()] * len(names)  # when the shards were asked
         self._clients = [
             CallClients(1, partial(self._find, number), token, limit, partial(self._replace, number))
             for number in range(len(names))
         ]
-        for client in self._clients:
-            threading.Thread(target=self._watch, args=(client,), name="pbodl-shard-watch", daemon=True).start()
+        for watched in enumerate(self._clients):
+            threading.Thread(target=self._watch, args=watched, name="pbodl-shard-watch", daemon=True).start()
 
     def _find(self, number: int, _: int) -> Address:
         if self._closed.is_set():
             raise ConnectionError("closed")
-        return self._actors.address(self._names[number], RESTORED * self._limit)
+        began = time.monotonic()
+        address = self._actors.address(self._names[number], RESTORED * self._limit)
+        self._since[number] += time.monotonic() - began  # it was being restored, and not silent
+        return address
 
     def _replace(self, number: int, _: int) -> None:
+        if time.monotonic() - self._since[number] < self._limit:
+            return  # a connection that took too long: the network may come back
         logger.warning("shard %d has not answered for %.0f s, and is started again from its journal", number, self._limit)
         self.replaced += 1
         self._actors.restart(self._names[number])
         for caller in self._callers:
             caller.ask_again()  # on a machine that hangs as a whole, nothing ends the connection
+        self._since[number] = time.monotonic()
 
-    def _watch(self, client: CallClients) -> None:
+    def _watch(self, number: int, client: CallClients) -> None:
         while not self._closed.wait(self._limit / OFTEN):
+            self._since[number] = time.monotonic()
             try:
                 client.ask([("alive", ())])
             except (ConnectionError, InputError):

@@ -121,7 +121,7 @@ def _begun(config: Config, options: Options, cluster: ClusterOptions, partitions
     if facts is None:
         raise InputError(f"{options.out} was not started with --engine ray; choose another --out, or leave --engine out")
     saved = facts["options"]
-    check_same(options.out, config, snapshot.model, options.join._asdict(), saved, options.given)
+    check_same(options.out, config, snapshot.model, options.join._asdict(), saved, options.given, facts.get("negatives"))
     kind = _kind(partitions)
     if facts["source"] != kind:
         raise InputError(f"{options.out} learns from {facts['source']}, and --source is {kind}; give what it was started with")
@@ -143,7 +143,9 @@ def _begin(config: Config, options: Options, cluster: ClusterOptions, partitions
         known = [figures.ctr * figures.rows, (1.0 - figures.ctr) * figures.rows] if figures.rows else None
     history = learner.history._replace(position=None)
     places = {partition.name: _start_of(partition, options.begin, stop, history, known) for partition in partitions}
-    facts = {CLUSTER: {"options": options.join._asdict(), "source": _kind(partitions)}, PARTITIONS: places}
+    negatives = config.training.negatives.plain()
+    about = {"options": options.join._asdict(), "source": _kind(partitions), "negatives": negatives}
+    facts = {CLUSTER: about, PARTITIONS: places}
     write_file(options.out / "config.toml", to_toml(config).encode())
     _write_first(options, model, cluster.shards, facts)
 

@@ -78,7 +78,6 @@ class ClusterSession:
     def _start(self, token: bytes) -> None:
         plan, settings, session = self.plan, self.plan.settings, Path(self.plan.task.session)
         shutil.rmtree(session.parent, ignore_errors=True)
-        recipe = recipe_of(self.model)
         self.actors = actors = Actors(settings.workers + settings.shards)
         facts, path = plan.snapshot.facts, plan.snapshot.path
         shards = (
@@ -87,7 +86,8 @@ class ClusterSession:
             )
             for number in range(settings.shards)
         )  # fmt: skip
-        self._shard_names = start_shards(actors, shards, settings.shards, recipe, session, plan.sync, token)
+        self._shard_names = start_shards(actors, shards, settings.shards, recipe_of(self.model), session, plan.sync, token)
+        recipe = recipe_of(self.model)  # with what the snapshot says of layers that a migration carried
         self._worker_names = []
         for number in range(settings.workers):
             own = tuple((name, address) for name, address in plan.partitions[number :: settings.workers])
@@ -253,8 +253,10 @@ class ClusterSession:
 
 
 def _loaded(model: DeepProbit, path: Path, number: int, shards: int) -> DeepProbit:
+    """A part of a snapshot. MODIFIES: model, which learns where forgetting leads its layers."""
     part = empty_part(model, shards)
     part.load_state(load_share(path, number, shards))
+    model.dense.start[:], model.carried = part.dense.start, part.carried
     return part
 
 

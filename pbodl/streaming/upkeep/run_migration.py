@@ -29,6 +29,7 @@ from pbodl.models.migration.schema_change import KEPT, SchemaChange
 from pbodl.models.snapshot import MANIFEST, SHARDS, Snapshot, load_snapshot, save, snapshots
 from pbodl.streaming.cluster.stream_actor import PARTITIONS
 from pbodl.streaming.join.waiting_rows import WaitingRows
+from pbodl.streaming.same_run import differing_sets
 from pbodl.streaming.take_back import TakeBack
 from pbodl.system.atomic_files import write_file
 from pbodl.system.folder_lock import FILE as LOCK
@@ -122,6 +123,9 @@ def _migration(snapshot: Snapshot, config: Config) -> Migration:
     period = (online or snapshot.facts).get("period")
     if period is not None and list(config.training.period(config.schema)) != period:
         raise InputError("training.every differs from that of the run, whose figures are counted by it; leave it as it was")
+    negatives = None if online is None else online.get("negatives")
+    if negatives is not None and (differ := differing_sets(config, negatives)):
+        raise InputError(f"{'; '.join(differ)}: late clicks take back what was learned with the old sets; leave them as they were")
     rate = config.training.negative_rate
     new = config.build(old.negative_rate if rate == "auto" else float(rate))
     assert isinstance(new, DeepProbit)

@@ -9,7 +9,9 @@ Drift: the share of rows with a value that the model has never learned, and the 
 over the most frequent values that were learned and all others together; p is their share in what was learned, q in the log. As a
 rule of thumb, below 0.1 is stable and above 0.25 is another population.
 
-Intervals come from the bootstrap: every replicate weights the rows by Poisson(1), the same for all fields.
+Intervals come from the bootstrap: every replicate weights the rows by Poisson(1), the same for all fields. The stability index of a
+replicate has the noise of one more sampling in it, which only ever adds. So its interval is made of the replicates' distances from
+their own mean.
 """
 
 from collections.abc import Callable, Iterable
@@ -136,7 +138,7 @@ class FieldDrift:
             "new": float(share[0]),
             "new_interval": _interval(share[1:]),
             "stability": float(index_of[0]),
-            "stability_interval": _interval(index_of[1:]),
+            "stability_interval": _interval(np.maximum(index_of[0] + index_of[1:] - index_of[1:].mean(), 0.0)),
         }
 
 

@@ -99,6 +99,33 @@ def test_wider_models_predict_as_before_and_learn(kind):
         assert fresh.max() > 1e-3
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pair-fm"])
+def test_a_migrated_run_that_is_resumed_is_one_that_never_stopped(kind):
+    old = learned(kind)
+    never_stopped, stopped = (changed(old, [*FIELDS[::-1], Field("site", optional=True)], hidden=(9, 4)) for _ in range(2))
+    for model in (never_stopped, stopped):
+        migrated(old, model)
+    for seed in range(3):
+        later = [row | {"time": row["time"] + 30 * DAY * (seed + 1)} for row in rows(100, seed)]
+        resumed = changed(stopped)
+        resumed.load_state(stopped.state())
+        np.testing.assert_array_equal(resumed.learn(later), never_stopped.learn(later))
+        stopped = resumed
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pair-fm"])
+def test_layers_that_forget_after_a_migration_go_where_they_went_before(kind):
+    old = learned(kind)
+    same, wider = changed(old), changed(old, hidden=(9, 4))
+    for model in (same, wider):
+        migrated(old, model)
+    np.testing.assert_array_equal(same.dense.start, old.dense.start)
+    n_in = old.layers()[0][0]
+    np.testing.assert_array_equal(wider.dense.start[0, :6, :n_in], old.dense.start[0, :6, :n_in])  # as many inputs as before
+    np.testing.assert_allclose(wider.dense.start[1, :4, :6], old.dense.start[1, :4, :6] * np.sqrt(10 / 7), rtol=1e-6)
+    assert not wider.dense.start[1, :4, 6:9].any() and wider.dense.start[0, 6:9, :n_in].all()
+
+
 def test_a_network_without_forgetting_cannot_be_widened():
     old = pbodl.FMMLP(SCHEMA, dim=3, hidden=(4,), fm_variance="exact")
     old.learn(rows(100))

@@ -47,6 +47,21 @@ def test_only_the_one_that_hangs_is_replaced_and_its_callers_ask_the_successor()
     watch.close()
 
 
+def test_connections_that_take_too_long_replace_nothing_before_the_limit(monkeypatch):
+    processes, connect, failures = Processes(), socket.create_connection, iter(range(3))
+
+    def slow(address: Address, timeout: float) -> socket.socket:
+        if next(failures, None) is not None:
+            raise TimeoutError("timed out")
+        return connect(address, timeout=timeout)
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    watch = ShardWatch(processes, ["well"], SECRET, 100.0, [])  # type: ignore[arg-type]
+    watch._clients[0].ask([("alive", ())])
+    assert next(failures, None) is None and (processes.restarted, watch.replaced) == ([], 0)
+    watch.close()
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_limits_that_would_kill_shards_at_work_are_refused(seconds):
     with pytest.raises(InputError, match="shard_timeout is"):

@@ -50,6 +50,19 @@ def test_what_matters_and_what_drifted(model):
         np.testing.assert_array_equal(array, before[name])
 
 
+@pytest.mark.parametrize("values", [2, 12, 40])
+def test_the_index_of_a_stable_field_is_inside_its_interval(values):
+    """A replicate's index has more noise than that of the log, and none of it is negative."""
+    schema = Schema(label="click", fields=[Field("stable")])
+    rows = [{"stable": n % values, "click": n % 2} for n in range(1000 * values)]
+    model = pbodl.PairFM(schema, dim=2)
+    model.learn(rows)
+    (line,) = field_importance(model, chunks(rows[: 50 * values], schema))["fields"]
+    low, high = line["stability_interval"]
+    assert 0.0 <= low <= line["stability"] <= high and high > 0.0
+    assert line["new_interval"][0] <= line["new"] <= line["new_interval"][1]
+
+
 def test_the_log_loss_is_that_of_the_model(model):
     rows = log(500, 2)
     found = field_importance(model, chunks(rows, SCHEMA))
