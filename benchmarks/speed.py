@@ -68,6 +68,7 @@ def targets(timings: dict[str, Timing], start_seconds: float, table_bytes: float
         Target("learn fm / torch at batch 1", ratio("learn fm", "learn torch fm, batch 1"), 100.0, True),
         *(Target(f"learn {name} / vw", ratio(f"learn {name}", "learn vw"), 2.0, True) for name in LINEAR),
         Target("learn matchbox / fm", ratio("learn matchbox", "learn fm"), 1.0, True),
+        Target("learn pairs / fm of groups", ratio("learn pairs", "learn fm of groups"), 0.9, True),
         Target("predict fm / torch, mean only", ratio("predict fm", "predict torch fm, mean only"), 1.0, True),
         Target("seconds from process start to first score", start_seconds, 2.0, False),
         Target("bytes per feature at dim 16", table_bytes, 200.0, False),
