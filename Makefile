@@ -43,15 +43,15 @@ run: $(RUNS) ## traffic, training, serving and the dashboard at http://127.0.0.1
 
 test: $(READY) ## checks, the suite, and the small tests once more as plain Python; names what it skips
 	@# What needs one core comes first, side by side; two processes of the suite would compile the same kernels at the same time.
-	@$(MAKE) --no-print-directory --jobs=2 programs warmup-pair-fm warmup-fm-mlp check test-plain
+	@$(MAKE) --no-print-directory --jobs=2 programs kernels-of-pair-fm kernels-of-fm-mlp check test-plain
 	$(BIN)/pytest -q -rs -n $(WORKERS) $(FILES)
 
 .PHONY: test-plain
 test-plain: $(READY)
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -m "nojit and not slow" $(shell grep -rl 'mark\.nojit' tests --include 'test_*.py')
 
-warmup-%: $(READY)
-	$(BIN)/pbodl warmup $*
+kernels-of-%: $(READY)
+	$(BIN)/python -m tests.compile_ahead $*
 
 test-slow: $(READY) programs ## the tests that take longer
 	$(BIN)/pytest -q -m slow
