@@ -15,13 +15,19 @@ pytest.register_assert_rewrite("tests.contract")
 # These files take longest, or wait longest. Processes that test side by side begin with them, and end together with short ones.
 LONGEST = [
     "tests/test_docs.py",
-    "tests/streaming/cluster/test_cluster_service.py",
     "tests/parallel/cluster/test_on_ray.py",
-    "tests/streaming/test_waiting.py",
-    "tests/streaming/sources/test_kafka_topic.py",
+    "tests/streaming/cluster/test_cluster_service.py",
     "tests/streaming/test_chaos.py",
+    "tests/parallel/threads/test_learning_threads.py",
+    "tests/streaming/test_waiting.py",
+    "tests/serving/scoring/test_drawn_candidates.py",
     "tests/experiments/test_live.py",
+    "tests/experiments/ab/test_arm.py",
     "tests/serving/test_several_models.py",
+    "tests/streaming/sources/test_kafka_topic.py",
+    "tests/training/visits/test_reinforcement.py",
+    "tests/training/test_resume.py",
+    "tests/commands/test_errors.py",
     "tests/serving/sharing/test_route.py",
 ]
 
