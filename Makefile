@@ -3,6 +3,8 @@
 PYTHON ?= python3
 # Processes for the tests.
 WORKERS ?= auto
+# A file stays in one process, and files come in the order of tests/conftest.py: the longest first.
+FILES := --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
 BENCH := .venv-bench/bin
@@ -39,15 +41,23 @@ setup: $(READY) ## create .venv and install the package with all that its tests 
 run: $(RUNS) ## traffic, training, serving and the dashboard at http://127.0.0.1:8080; Ctrl-C stops it
 	@exec $(BIN)/pbodl up
 
-test: check programs ## checks, the suite, and the small tests once more as plain Python; names what it skips
-	$(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile
-	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "nojit and not slow" tests
+test: $(READY) ## checks, the suite, and the small tests once more as plain Python; names what it skips
+	@# What needs one core comes first, side by side; two processes of the suite would compile the same kernels at the same time.
+	@$(MAKE) --no-print-directory --jobs=2 programs kernels-of-pair-fm kernels-of-fm-mlp check test-plain
+	$(BIN)/pytest -q -rs -n $(WORKERS) $(FILES)
+
+.PHONY: test-plain
+test-plain: $(READY)
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -m "nojit and not slow" $(shell grep -rl 'mark\.nojit' tests --include 'test_*.py')
+
+kernels-of-%: $(READY)
+	$(BIN)/python -m tests.compile_ahead $*
 
 test-slow: $(READY) programs ## the tests that take longer
 	$(BIN)/pytest -q -m slow
 
 test-lowest: $(LOWEST_READY) programs ## the suite with the lowest versions that pyproject.toml allows
-	$(LOWEST)/pytest -q -n $(WORKERS) --dist loadfile
+	$(LOWEST)/pytest -q -n $(WORKERS) $(FILES)
 
 kafka: ## fetch a Kafka broker for the tests into the cache folder; needs Java 17, Maven and a network
 	@test -f $(KAFKA)/complete || { $(call install,java,default-jre-headless); $(call install,mvn,maven); rm -rf $(KAFKA); \

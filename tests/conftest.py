@@ -12,9 +12,34 @@ if TYPE_CHECKING:
 # The battery that every model passes: its asserts shall explain themselves as those in test files do.
 pytest.register_assert_rewrite("tests.contract")
 
+# These files take longest, or wait longest. Processes that test side by side begin with them, and end together with short ones.
+LONGEST = [
+    "tests/test_docs.py",
+    "tests/parallel/cluster/test_on_ray.py",
+    "tests/streaming/cluster/test_cluster_service.py",
+    "tests/streaming/test_chaos.py",
+    "tests/parallel/threads/test_learning_threads.py",
+    "tests/streaming/test_waiting.py",
+    "tests/serving/scoring/test_drawn_candidates.py",
+    "tests/experiments/test_live.py",
+    "tests/experiments/ab/test_arm.py",
+    "tests/serving/test_several_models.py",
+    "tests/streaming/sources/test_kafka_topic.py",
+    "tests/training/visits/test_reinforcement.py",
+    "tests/training/test_resume.py",
+    "tests/commands/test_errors.py",
+    "tests/serving/sharing/test_route.py",
+]
+
 # Examples are the same in every run. The first one may wait for a compiler, so time is no criterion.
 settings.register_profile("pbodl", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pbodl")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes
+        places = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 @pytest.fixture(scope="session")

@@ -14,13 +14,14 @@ import io
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 RELATIVE, ABSOLUTE = 0.02, 0.005
@@ -122,12 +123,6 @@ def _without_comment(command: str) -> str:
     return re.sub(r"\s+# .*", "", command)
 
 
-def free_port() -> str:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
-
-
 class Reader:
     """A reader who does what a page says, in a folder of their own."""
 
@@ -136,7 +131,7 @@ class Reader:
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.printed: str | None = None  # by the Python block just before
         self.servers: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
-        self.ports = {port: free_port() for port in PORTS}
+        self.ports = {port: str(free_port()) for port in PORTS}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "TERM": "dumb"}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pbodl
+from tests.conftest import LONGEST
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "pbodl").rglob("*.py"))
@@ -337,3 +338,7 @@ def test_functions_of_the_paper_map_exist():
         for name in names:
             defined = re.search(rf"\b(?:def|class) {name.split('.')[-1]}\b", text)
             assert defined, f"{label}: {name} is not in {sorted(files[label])}"
+
+
+def test_the_longest_files_exist():
+    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []

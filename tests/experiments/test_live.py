@@ -19,7 +19,9 @@ from pbodl.experiments.live_training import CHUNK, SERVED, LiveTraining, train_l
 from pbodl.models.snapshot import load_snapshot
 from pbodl.publishing.curves import read, sealed_line
 from pbodl.serving.models.follower import PUBLISHED, Follower
+from tests.ports import free_port
 from tests.publishing.published import assert_same_bits
+from tests.serving.processes import PATIENCE
 from tests.serving.services import state_of
 
 ROWS = 40_000
@@ -111,8 +113,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(tmp_path):
 
 
 def start(folder, *options: str) -> tuple[subprocess.Popen, int]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "pbodl.cli", "up", "--out", str(folder), "--port", str(port), "--rows", str(ROWS), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), port
 
@@ -139,12 +140,12 @@ def test_one_command_starts_serves_and_stops(tmp_path):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as response:
             assert b"PBODL live" in response.read()
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
     assert load_snapshot(tmp_path).facts["rows"] > 0
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE)
 
 
 @pytest.mark.slow
@@ -160,8 +161,8 @@ def test_if_a_part_dies_all_of_it_ends(tmp_path, victim):
         dying = next(one for one in children if (one.pid in serving) == (victim == "server"))
         dying.kill()
         assert f"the {victim} ended" in wait_until_told(process, "ended with code")
-        assert process.wait(60) == 1
-        deadline = time.monotonic() + 30
+        assert process.wait(PATIENCE) == 1
+        deadline = time.monotonic() + PATIENCE
         while any(one.is_running() for one in children) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not any(one.is_running() for one in children)
@@ -178,5 +179,5 @@ def test_nothing_is_left_when_it_is_killed(tmp_path):
     below = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    _, alive = psutil.wait_procs(below, timeout=30)
+    _, alive = psutil.wait_procs(below, timeout=PATIENCE)
     assert not alive

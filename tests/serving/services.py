@@ -103,14 +103,14 @@ class RawClient:
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of the next answer."""
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(300.0):
             first, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[:-2]
             headers = dict(line.split(": ", 1) for line in lines)
             return int(first.split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
 
     async def ended(self) -> bytes:
         """What is left to read until the server ends the connection."""
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(300.0):
             try:
                 return await self.reader.read()
             except ConnectionResetError:

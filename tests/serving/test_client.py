@@ -70,7 +70,7 @@ def scripted(*script: tuple) -> Iterator[Any]:
 
 
 # No attempt fails for the machine's sake.
-PATIENT = {"timeout": 60.0}
+PATIENT = {"timeout": 300.0}
 
 
 def ask_sync(url: str, **options: Any) -> Any:
@@ -144,8 +144,9 @@ def test_trouble_is_tried_again(ask, trouble):
 
 def test_a_slow_answer_is_tried_again(ask):
     with scripted(SLOW, GOOD) as server:
-        assert ask(server.url, timeout=0.5).model == 4
-        assert len(server.seen) >= 2  # a busy machine may need one more
+        # A busy machine may need more than one attempt more, and the pauses between them are not made.
+        assert ask(server.url, timeout=0.5, retries=100).model == 4
+        assert len(server.seen) >= 2
 
 
 def test_there_is_an_end(ask):

@@ -18,7 +18,7 @@ from pbodl.serving.client import ServerError
 from pbodl.serving.models.predictor_source import ready
 from pbodl.serving.scoring.predictor import Predictor
 from tests.publishing.published import steps
-from tests.serving.processes import ServerProcess, until
+from tests.serving.processes import PATIENCE, ServerProcess, until
 from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, rows_of, trained
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -49,7 +49,7 @@ def test_new_models_are_taken_in_while_requests_go_on(server, publisher):
 
     async def run():
         answers, over = [], asyncio.Event()
-        async with AsyncClient(server.url, retries=0, timeout=30.0) as client:
+        async with AsyncClient(server.url, retries=0, timeout=PATIENCE) as client:
 
             async def ask():
                 while not over.is_set():
@@ -67,7 +67,7 @@ def test_new_models_are_taken_in_while_requests_go_on(server, publisher):
         return answers
 
     expected[publisher.version] = model.predict(rows_of(REQUEST)).ctr
-    answers = asyncio.run(asyncio.wait_for(run(), 100.0))
+    answers = asyncio.run(asyncio.wait_for(run(), PATIENCE))
     assert {answer.model for answer in answers} >= {publisher.version}
     for answer in answers:  # each of one version, and of none in between
         np.testing.assert_allclose(answer.ctr, expected[answer.model], rtol=1e-5)
@@ -75,7 +75,7 @@ def test_new_models_are_taken_in_while_requests_go_on(server, publisher):
 
 @linux
 def test_workers_share_the_models_memory(server, publisher):
-    with Client(server.url, timeout=30.0) as client:
+    with Client(server.url, timeout=PATIENCE) as client:
         until(lambda: all(client.model()["version"] == publisher.version for _ in range(20)), "both workers being up to date")
     first, second = server.shared_files()
     assert len(first & second) >= 5  # weights, keys, slots, last seen, counts
@@ -86,7 +86,7 @@ def test_workers_share_the_models_memory(server, publisher):
 
 
 def test_all_workers_are_counted_together(server):
-    with Client(server.url, timeout=30.0) as client:
+    with Client(server.url, timeout=PATIENCE) as client:
         before = scored(client)
         for _ in range(20):
             client.score(USER, CONTEXT, CANDIDATES)
@@ -114,13 +114,13 @@ def test_nonsense_on_the_socket_harms_nobody(server):
     before = {worker.pid for worker in server.workers()}
     address = urlsplit(server.url)
     for nonsense in NONSENSE:
-        with socket.create_connection((address.hostname, address.port), timeout=30.0) as connection:
+        with socket.create_connection((address.hostname, address.port), timeout=PATIENCE) as connection:
             connection.sendall(nonsense)
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(65536)
         assert b" 200 " not in answer[:20]
         assert b"Traceback" not in answer
-    with Client(server.url, timeout=30.0, retries=0) as client:
+    with Client(server.url, timeout=PATIENCE, retries=0) as client:
         for _ in range(10):
             assert len(client.score(USER, CONTEXT, CANDIDATES).ctr) == len(CANDIDATES)
     assert {worker.pid for worker in server.workers()} == before
@@ -132,7 +132,7 @@ def test_a_worker_that_dies_is_replaced(server):
     victim = server.workers()[0]
     victim.send_signal(signal.SIGKILL)
     until(lambda: len({worker.pid for worker in server.workers()} - before) == 1, "the replacement")
-    with Client(server.url, timeout=60.0, retries=5) as client:
+    with Client(server.url, timeout=PATIENCE, retries=5) as client:
         for _ in range(10):
             assert len(client.score(USER, CONTEXT, CANDIDATES).ctr) == len(CANDIDATES)
     assert str(victim.pid) in server.log()
@@ -144,13 +144,13 @@ def test_what_is_under_way_is_finished(server):
     memory = server.memory_folder()
     assert memory.exists()
     address = urlsplit(server.url)
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60.0)
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=PATIENCE)
     body = json.dumps(REQUEST).encode()
     connection.putrequest("POST", "/v1/score")
     connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", str(len(body)))
     connection.endheaders(body[:20])
-    assert Client(server.url, retries=0, timeout=30.0).ready()  # so that the server has seen the other request's head, too
+    assert Client(server.url, retries=0, timeout=PATIENCE).ready()  # so that the server has seen the other request's head, too
     workers = server.workers()
     server.process.send_signal(signal.SIGTERM)
     until(lambda: refuses(server.url), "the closing of the socket")
@@ -158,7 +158,7 @@ def test_what_is_under_way_is_finished(server):
     response = connection.getresponse()
     assert response.status == 200
     assert len(json.loads(response.read())["ctr"]) == len(CANDIDATES)
-    assert server.process.wait(30.0) == 0
+    assert server.process.wait(PATIENCE) == 0
     assert not any(worker.is_running() for worker in workers)
     assert "Traceback" not in server.log()
     assert not memory.exists()
@@ -166,7 +166,7 @@ def test_what_is_under_way_is_finished(server):
 
 def refuses(url: str) -> bool:
     address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=5.0)
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=PATIENCE)
     try:
         connection.connect()
     except OSError:
@@ -179,7 +179,7 @@ def refuses(url: str) -> bool:
 @linux
 def test_a_server_that_says_it_listens_has_its_model(tmp_path):
     trained().save(tmp_path)
-    with ServerProcess(tmp_path, "--workers", "2") as server, Client(server.url, timeout=60.0, retries=0) as client:
+    with ServerProcess(tmp_path, "--workers", "2") as server, Client(server.url, timeout=PATIENCE, retries=0) as client:
         assert len(client.score(USER, CONTEXT, CANDIDATES).ctr) == len(CANDIDATES)
 
 
@@ -188,7 +188,7 @@ def test_workers_do_not_outlive_their_server(tmp_path):
     """Nor does a server wait for a model before it answers."""
     (tmp_path / "token").write_text("secret")
     with ServerProcess(tmp_path, "--token-file", str(tmp_path / "token")) as server:
-        with Client(server.url, token="secret", timeout=30.0, retries=0) as client:
+        with Client(server.url, token="secret", timeout=PATIENCE, retries=0) as client:
             with pytest.raises(ServerError, match="no model is loaded yet"):
                 client.score(USER, CONTEXT, CANDIDATES)
             trained().save(tmp_path)

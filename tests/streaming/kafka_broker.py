@@ -8,13 +8,14 @@ import functools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_port
 
 HOME = Path(os.environ.get("PBODL_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "pbodl"
 JAVA = shutil.which("java")
@@ -43,7 +44,7 @@ class KafkaBrokers:
         if FOLDER is None or JAVA is None:
             raise RuntimeError(MISSING)
         self.folder, self.count, self._behind = folder, count, behind
-        ports = _free_ports(count * (len(LISTENERS) + 1))
+        ports = [free_port() for _ in range(count * (len(LISTENERS) + 1))]
         self._ports = [ports[first : first + len(LISTENERS) + 1] for first in range(0, len(ports), len(LISTENERS) + 1)]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self.authority = _certificates(folder)
@@ -121,29 +122,29 @@ class KafkaBrokers:
         from confluent_kafka.admin import NewTopic
 
         config = {name.replace("_", "."): str(value) for name, value in settings.items()}
-        until = time.monotonic() + 30
+        until = time.monotonic() + STARTED
         while True:  # a topic of this name may still be on its way out
             try:
                 new = NewTopic(topic, num_partitions=partitions, replication_factor=self.count, config=config)
-                self.admin.create_topics([new])[topic].result(30)
+                self.admin.create_topics([new])[topic].result(STARTED)
                 break
             except KafkaException:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.2)
-        while len(self.admin.list_topics(topic, timeout=5).topics[topic].partitions) != partitions:
+        while len(self.admin.list_topics(topic, timeout=STARTED).topics[topic].partitions) != partitions:
             time.sleep(0.05)
         return self.address(topic)
 
     def delete(self, topic: str) -> None:
-        self.admin.delete_topics([topic])[topic].result(30)
+        self.admin.delete_topics([topic])[topic].result(STARTED)
 
     def delete_before(self, topic: str, part: int, offset: int) -> None:
         """Delete the first messages of a partition, as retention does."""
         from confluent_kafka import TopicPartition
 
         at = TopicPartition(topic, part, offset)
-        next(iter(self.admin.delete_records([at]).values())).result(30)
+        next(iter(self.admin.delete_records([at]).values())).result(STARTED)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"broker-{number}.properties"
@@ -192,16 +193,6 @@ class KafkaBrokers:
             "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",  # noqa: E501
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self._file(number).write_text("".join(f"{name}={value}\n" for name, value in lines.items()), encoding="utf-8")
-
-
-def _free_ports(count: int) -> list[int]:
-    taken = [socket.socket() for _ in range(count)]
-    for one in taken:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in taken]
-    for one in taken:
-        one.close()
-    return ports
 
 
 def _certificates(folder: Path) -> Path:

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -10,8 +9,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.ports import free_port
+
 PROGRAM = shutil.which("redis-server")
 needs_redis = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed; `make test` installs it on Debian")
+STARTED = 300.0  # seconds that a server has to start on a busy machine
 
 
 class RedisServer:
@@ -19,9 +21,7 @@ class RedisServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.start()
 
     def address(self, stream: str) -> str:
@@ -36,7 +36,8 @@ class RedisServer:
         durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", str(self._folder)]
         command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", *durable]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        for _ in range(400):
+        until = time.monotonic() + STARTED
+        while time.monotonic() < until and self._process.poll() is None:
             try:
                 if self.client.ping():
                     return

@@ -40,7 +40,7 @@ class Process:
         self._process.communicate()
 
     def finish(self) -> dict:
-        out, errors = self._process.communicate(timeout=120)
+        out, errors = self._process.communicate(timeout=300)
         assert self._process.returncode == 0, errors.decode()
         return json.loads(out.splitlines()[-1])
 

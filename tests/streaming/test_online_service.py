@@ -2,14 +2,14 @@
 
 import gzip
 import json
-import socket
+import signal
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,9 @@ from pbodl.streaming.sources.followed_files import FollowedFiles
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.system.stop_signals import StopRequest
 from pbodl.training.config import to_toml
-from pbodl.training.session import train
+from pbodl.training.session import Interrupted, train
 from tests.commands.disks import fill, small_disk
+from tests.ports import free_port
 from tests.streaming.traffic import config, decoded, fingerprint, impression, traffic
 
 JOIN = StreamOptions("5m", "20m", 5000)
@@ -108,36 +109,27 @@ def test_history_first_and_then_the_stream(tmp_path: Path) -> None:
 def test_metrics_are_served_on_the_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pbodl.streaming.metrics_board.EVERY", 0.0)
     source = write(tmp_path / "events.jsonl", traffic(300))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = Options(source, tmp_path / "run", JOIN, publish=str(tmp_path / "model"), until_end=True, speed=300.0)
-    options = options._replace(metrics_port=port)
-    thread = threading.Thread(target=lambda: _quietly(options))
+    port, stop = free_port(), StopRequest()
+    monkeypatch.setattr("pbodl.streaming.online_service.stop_signals", lambda: nullcontext(stop))  # signals are the main thread's
+    options = Options(source, tmp_path / "run", JOIN, publish=str(tmp_path / "model"), metrics_port=port, speed=300.0)
+
+    def learn() -> None:
+        with pytest.raises(Interrupted):
+            online(config(), options)
+
+    thread = threading.Thread(target=learn)
     thread.start()
     text = ""
     while thread.is_alive() and "pbodl_online_events_total 3" not in text:
         try:
-            text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+            text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300).read().decode()
         except OSError:
             time.sleep(0.01)
+    stop.note(signal.SIGTERM)
     thread.join()
     names = ("events_total", "late_total", "lag", "event_lag_seconds", "packs_ahead", "events_per_second", "version")
     for name in (*names, 'held{reason=""}'):
         assert f"pbodl_online_{name} " in text, name
-
-
-def _quietly(options: Options) -> None:
-    # Signals are the main thread's.
-    from contextlib import nullcontext
-
-    from pbodl.streaming import online_service as service
-
-    original, service.stop_signals = service.stop_signals, lambda: nullcontext(StopRequest())  # type: ignore[assignment]
-    try:
-        online(config(), options)
-    finally:
-        service.stop_signals = original
 
 
 def test_the_command_and_the_producer(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_forgetting_it_stops_the_thread():
     items = ReadAhead(counting(1000, closed), 1)
     next(items)
     del items
-    assert closed.wait(10)
+    assert closed.wait(300)
 
 
 def test_an_item_that_is_late_is_not_waited_for():

@@ -104,7 +104,7 @@ def test_seconds_count_from_the_first_byte(predictor):
 
 def test_slow_bodies_hold_no_turn(predictor):
     """Many requests whose bodies never come, and one that is answered at once; then the slow ones are told, and closed."""
-    service = service_of(predictor, concurrent=1, waiting=0, patience=2.0)
+    service = service_of(predictor, concurrent=1, waiting=0, patience=5.0)
 
     async def ask(port):
         slow = [await RawClient(port).__aenter__() for _ in range(20)]
@@ -178,7 +178,7 @@ def test_a_slow_head_ends(predictor):
 
 
 def test_idle_connections_end(predictor, monkeypatch):
-    monkeypatch.setattr(http_connection, "KEEP_ALIVE", 0.1)
+    monkeypatch.setattr(http_connection, "KEEP_ALIVE", 1.0)
 
     async def ask(port):
         async with RawClient(port) as silent, RawClient(port) as client:

@@ -17,7 +17,7 @@ import msgspec
 from pbodl.streaming.sources.event_source import Away, Lost, Pack
 from pbodl.streaming.sources.kafka_topic import KafkaTopic
 
-PATIENCE = 120.0
+PATIENCE = 300.0  # seconds; a busy machine takes its time
 
 
 def ids(pack: Pack) -> list[str]:
