@@ -305,6 +305,7 @@ def test_a_folder() -> None:
 
 @needs_redis
 def test_a_redis_stream(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    redis_server.client.config_set("appendonly", "no")  # it is not killed here: nothing waits for a disk
     monkeypatch.setattr(RedisMachine, "server", redis_server, raising=False)
     run_state_machine_as_test(RedisMachine, settings=SHORT)
 
@@ -313,5 +314,6 @@ def test_a_redis_stream(redis_server: RedisServer, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("machine", [FileMachine, FolderMachine, RedisMachine])
 @needs_redis
 def test_for_longer(machine: type[Machine], redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    redis_server.client.config_set("appendonly", "no")  # it is not killed here: nothing waits for a disk
     monkeypatch.setattr(RedisMachine, "server", redis_server, raising=False)
     run_state_machine_as_test(machine, settings=LONG)
