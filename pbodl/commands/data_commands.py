@@ -7,6 +7,7 @@ import pyarrow as pa
 import typer
 from rich.markup import escape
 
+from pbodl.commands import PLAIN
 from pbodl.commands.shared_options import (
     MOST,
     Columns,
@@ -32,7 +33,9 @@ from pbodl.streaming.sources.event_sink import open_sink
 from pbodl.training.config import check_config
 from pbodl.training.display import bar, console
 
-app = typer.Typer(no_args_is_help=True, help="Generate data and look at data.", epilog="Example: pbodl data inspect clicks.csv")
+app = typer.Typer(
+    no_args_is_help=True, **PLAIN, help="Generate data and look at data.", epilog="Example: pbodl data inspect clicks.csv"
+)  # fmt: skip
 Rows = Annotated[int, typer.Option(min=1, max=MOST, help="Number of impressions to generate.")]
 Days = Annotated[int, typer.Option(min=1, max=100_000, help="Number of days that the impressions cover.")]
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.markdown import Markdown
 
+from pbodl.commands import PLAIN
 from pbodl.commands.shared_options import (
     MOST,
     MOST_WORKERS,
@@ -28,7 +29,9 @@ TestDays = Annotated[int, typer.Option(min=1, max=MOST, help="Number of last day
 Trials = Annotated[int, typer.Option(min=1, max=MOST, help="Number of settings to try for each model (1: the configured ones).")]
 TuneRows = Annotated[int, typer.Option(min=1, max=MOST, help="Number of rows to tune on, from the start of the log.")]
 
-app = typer.Typer(no_args_is_help=True, help="Run the paper's experiments.", epilog="Example: pbodl experiment ab --out results/ab")
+app = typer.Typer(
+    no_args_is_help=True, **PLAIN, help="Run the paper's experiments.", epilog="Example: pbodl experiment ab --out results/ab"
+)  # fmt: skip
 
 
 @app.command(epilog="Example: pbodl experiment table1 train.gz --preset avazu --out results/table1")
