@@ -64,20 +64,26 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1001, help="the world")
     parser.add_argument("--days", type=int, default=7)
     parser.add_argument("--arm", type=int, default=5, help="number in Tables 3 and 4: 5 is PairFM greedy, 6 Thompson sampling")
+    parser.add_argument("--spread", type=float, default=1.0, help="share of the deviation that Thompson sampling draws with")
     options = parser.parse_args()
     arms, size = len(TABLES.arms), MARKETS["standard"].ads
     world = AdWorld(options.seed, BURN_IN + options.days, IMPRESSIONS * size * arms, size, "standard")
     features = AdFeatures(world)
     owner = arm_of(np.arange(len(world.users.age)), TABLES.name, arms)
-    work = ArmAtWork(TABLES.arms[options.arm], world, features, burn_in(world, features, BURN_IN), "ecpm")
+    work = ArmAtWork(
+        TABLES.arms[options.arm]._replace(spread=options.spread), world, features, burn_in(world, features, BURN_IN), "ecpm"
+    )
     shown, last = np.zeros(len(world.ads.bid), np.int64), BURN_IN + options.days - 1
+    total = np.zeros(2)
     for day in range(BURN_IN, last + 1):
         value = best = 0.0
         for _, answered in _apart({options.arm: work}, world.requests(day), owner):
             np.add.at(shown, answered.ad, 1)
             value, best = value + answered.value.sum(), best + answered.best.sum()
+        total += value, best
         print(f"day {day - BURN_IN + 1}: regret {1 - value / best:.1%}")
         evening(work, min(day + 1, last), owner == options.arm, shown)
+    print(f"all days: regret {1 - total[0] / total[1]:.1%}")
 
 
 if __name__ == "__main__":
