@@ -15,10 +15,10 @@ class Ring(NamedTuple):
     """Ids in order of arrival, and an index by id; entry n has the slot n modulo the capacity."""
 
     ids: NDArray[np.uint64]
-    deadlines: NDArray[np.float64]
+    times: NDArray[np.float64]
     status: NDArray[np.int8]
     slots: NDArray[np.int64]  # open addressing: 1 + the entry's number, 0 for none
-    marks: NDArray[np.int64]  # oldest entry, first undecided one, number of the next
+    marks: NDArray[np.int64]  # oldest entry, oldest with a row, number of the next
 
 
 def empty_ring(capacity: int) -> Ring:
