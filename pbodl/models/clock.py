@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.schema import Schema
+from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -23,10 +24,16 @@ class Duration(NamedTuple):
 
 
 class Clocked(Protocol):
-    """A model with a clock: where it stands, and how many rows brought it there."""
+    """A model with a clock: where it stands, how many rows brought it there, and its features."""
 
     clock: float
     rows_learned: int
+    table: Table
+
+
+def has_started(model: Clocked) -> bool:
+    """Whether the clock runs: the model has learned something, or at least predicted in its turn."""
+    return model.rows_learned > 0 or model.table.size > 0
 
 
 def parse_duration(text: str, what: str) -> Duration:
@@ -60,6 +67,14 @@ def clock_of(schema: Schema, half_life: str | None, time_to_live: str | None) ->
 
 
 def clock_of_samples(model: Clocked, batch: Batch, counts_rows: bool) -> NDArray[np.float64]:
-    """The model's clock at each sample; it starts with the first sample ever learned, and never goes back."""
-    times = model.rows_learned + 1.0 + np.arange(len(batch)) if counts_rows else batch.times
-    return np.maximum.accumulate(np.maximum(times, model.clock) if model.rows_learned else times)
+    """The model's clock at each sample; it starts with the first sample ever learned, and never goes back.
+
+    A clock of rows stands still for samples that count as none: predictions, and later stages of an impression.
+    """
+    times = model.rows_learned + np.cumsum(batch.counted, dtype=np.float64) if counts_rows else batch.times
+    return np.maximum.accumulate(np.maximum(times, model.clock) if has_started(model) else times)
+
+
+def clock_of_first(batch: Batch, clock: NDArray[np.float64]) -> float:
+    """The clock at the first sample that counts, if there is one: before it, nothing is forgotten."""
+    return float(clock[np.argmax(batch.counted)] if batch.counted.any() else clock[-1])
