@@ -51,11 +51,20 @@ class Batch(Arrays):
             return np.zeros(len(self), np.float32), np.ones(len(self), np.float32)
         return np.ascontiguousarray(self.came_before, np.float32), np.ascontiguousarray(self.came_by, np.float32)
 
+    def with_stages(self) -> "Batch":
+        """The same samples, with `came_before` and `came_by` as arrays whatever they are."""
+        before, by = self.stages()
+        return self._replace(came_before=before, came_by=by)
+
     @property
     def counted(self) -> NDArray[np.bool_]:
         """Which samples count as rows learned: every impression once, by its first stage; no prediction alone."""
         taught = self.weights != 0.0
         return taught if self.came_before is None else taught & (self.came_before == 0.0)
+
+    def until(self, start: int, count: int) -> int:
+        """Where the samples from `start` on end with which `count` more rows are learned; the end of the batch if it has fewer."""
+        return min(start + int(np.searchsorted(np.cumsum(self.counted[start:]), count)) + 1, len(self))
 
     def rows(self, start: int, stop: int) -> "Batch":
         """Samples start to stop (clipped to what there is), as views; `indptr` alone is new."""

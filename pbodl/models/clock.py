@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.schema import Schema
-from pbodl.data.table.feature_table import Table
 from pbodl.errors import InputError
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -24,16 +23,15 @@ class Duration(NamedTuple):
 
 
 class Clocked(Protocol):
-    """A model with a clock: where it stands, how many rows brought it there, and its features."""
+    """A model with a clock: where it stands, and how many rows brought it there."""
 
     clock: float
     rows_learned: int
-    table: Table
 
 
 def has_started(model: Clocked) -> bool:
     """Whether the clock runs: the model has learned something, or at least predicted in its turn."""
-    return model.rows_learned > 0 or model.table.size > 0
+    return model.rows_learned > 0 or model.clock != 0.0
 
 
 def parse_duration(text: str, what: str) -> Duration:

@@ -87,7 +87,7 @@ class TakeBack:
             np.ones(1), dense[0], dense[1],
         )  # fmt: skip
         message = Message(
-            "stretch", 1, rows, model.clock, 0.0, self._index.keys.copy(), self._fields, self._counts, delta[0], delta[1],
+            "stretch", 1, rows, rows, model.clock, 0.0, self._index.keys.copy(), self._fields, self._counts, delta[0], delta[1],
             dense[0, 0], dense[1, 0], shared.total - before.total, sums_of(shared.scale) - sums_of(before.scale),
             np.zeros(3, np.int64),
         )  # fmt: skip
