@@ -6,7 +6,9 @@ Letters: N(m_i, v_i) the weight of feature i, with value x_i (1 for a category);
 A bias weight is always active. Only v/β² matters, so predictions give the latent mean and variance in units of β.
 
 Dynamics: a weight forgets a share ε of what the likelihood contributed, in mean and in variance: either, as published, at every
-sample that has the feature (`epsilon`), or by the time since the last one (`half_life`).
+sample that has the feature (`epsilon`; once for all stages of an impression), or by the time since the last one (`half_life`).
+
+A stage (`kernels.layers.stage`) has its own slope and information in the place of y v(t) and w(t).
 
 The tails are exact: River's AdPredictor, otherwise the same step by step, clips t to ±5 (tests/baselines/test_adpredictor.py).
 """
@@ -24,9 +26,11 @@ from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
 from pbodl.kernels.adf import decay, tempered
-from pbodl.kernels.arguments import Features, LabelledSamples
+from pbodl.kernels.arguments import Features, LabelledSamples, counted
 from pbodl.kernels.draws import BIAS_KEY, noise_at
-from pbodl.kernels.normal import cdf, corrections
+from pbodl.kernels.layers.embedding import learned_from
+from pbodl.kernels.layers.stage import stage_corrections
+from pbodl.kernels.normal import ZERO, cdf
 from pbodl.models.clock import clock_of
 from pbodl.models.contract import Prediction, State
 from pbodl.models.parameter_checks import check_number
@@ -71,18 +75,18 @@ def forgotten(m, v, elapsed, dynamics):
 
 
 @inlined
-def learned(m, v, x, dm, h, power, dynamics):
-    """A weight after a sample to the given power (m' = m + v dm, v' = v - v² h for power 1), and after forgetting ε of it."""
+def learned(m, v, x, dm, h, power, kept, dynamics):
+    """A weight after a sample to the given power (m' = m + v dm, v' = v - v² h for power 1), of which it keeps the share 1 - ε."""
     g = x * x * v * h
     c = tempered(g, power)
     m, v = m + power * x * v * dm * c, v * (1.0 - g) * c
-    return decay(m, v, dynamics.prior_variance, dynamics.kept, True) if dynamics.kept < 1.0 else (m, v)
+    return decay(m, v, dynamics.prior_variance, kept, True) if kept < 1.0 else (m, v)
 
 
 @jit
 def learn_batch(weights, last_seen, count, bias, samples, dynamics, ctr):
     """Learn samples one after the other. MODIFIES: weights, last_seen, count, bias; ctr, the probabilities predicted before."""
-    features, clicks, powers, clock = samples
+    features, clicks, powers, clock, came_before, came_by = samples
     indptr, rows, values = features.indptr, features.rows, features.values
     noise, half_life = dynamics.noise, dynamics.half_life
     bias_m, bias_v = bias[MEAN], bias[VARIANCE]
@@ -94,8 +98,9 @@ def learn_batch(weights, last_seen, count, bias, samples, dynamics, ctr):
                 r = rows[j]
                 elapsed = now - last_seen[r] if count[r] > 0 else 0.0
                 weights[r, MEAN], weights[r, VARIANCE] = forgotten(weights[r, MEAN], weights[r, VARIANCE], elapsed, dynamics)
+                last_seen[r] = now
             bias_m, bias_v = forgotten(bias_m, bias_v, now - bias[LAST_SEEN], dynamics)
-            bias[LAST_SEEN] = now
+            bias[LAST_SEEN] = max(now, bias[LAST_SEEN])
         m, total = bias_m, noise + bias_v
         for j in range(first, last):
             r, x = rows[j], np.float64(values[j])
@@ -103,18 +108,22 @@ def learn_batch(weights, last_seen, count, bias, samples, dynamics, ctr):
             total += x * x * weights[r, VARIANCE]
         deviation = math.sqrt(total)
         ctr[sample] = cdf(m / deviation)
-        sign = 1.0 if clicks[sample] > 0 else -1.0
-        t = sign * m / deviation
-        pull, shrink = corrections(t)
-        dm, h = sign * pull / deviation, shrink / total
+        if power == 0.0:
+            continue
+        stage = np.float64(came_before[sample]), np.float64(came_by[sample])
+        pull, shrink = stage_corrections(m / deviation, clicks[sample] > 0, *stage)
+        dm, h = pull / deviation, shrink / total
         if power > 1.0:  # is taken at z, as in `kernels.adf`
             c = power / (1.0 + (power - 1.0) * (total - noise) * h)
             dm, h, power = c * dm, c * h, np.float64(1.0)
-        bias_m, bias_v = learned(bias_m, bias_v, 1.0, dm, h, power, dynamics)
+        counts, kept = counted(samples, sample), dynamics.kept if came_before[sample] == ZERO else 1.0
+        bias_m, bias_v = learned(bias_m, bias_v, 1.0, dm, h, power, kept, dynamics)
         for j in range(first, last):
             r, x = rows[j], np.float64(values[j])
-            weights[r, MEAN], weights[r, VARIANCE] = learned(weights[r, MEAN], weights[r, VARIANCE], x, dm, h, power, dynamics)
-            count[r] += np.uint32(1)
+            weights[r, MEAN], weights[r, VARIANCE] = learned(
+                weights[r, MEAN], weights[r, VARIANCE], x, dm, h, power, kept, dynamics
+            )
+            count[r] = learned_from(count[r], counts)
             last_seen[r] = now
     bias[MEAN], bias[VARIANCE] = bias_m, bias_v
 
@@ -217,9 +226,10 @@ class AdPredictor(LinearBaseline):
     def _initialise(self, old_size: int) -> None:
         self.pairs()[old_size:] = (0.0, self.spec.prior_variance)
 
+    def _begin(self, now: float) -> None:
+        self.bias[LAST_SEEN] = now
+
     def _learn_samples(self, samples: LabelledSamples, ctr: NDArray[np.float64]) -> None:
-        if not self.rows_learned:
-            self.bias[LAST_SEEN] = samples.clock[0]
         learn_batch(self.pairs(), self.table.last_seen, self.table.count, self.bias, samples, self.dynamics, ctr)
 
     def _predict_samples(self, features: Features) -> Prediction:

@@ -5,6 +5,7 @@ the strengths of L1 and L2.
     w_i = 0 if |z_i| ≤ λ1, else -(z_i - sgn(z_i) λ1) / ((β + √n_i)/α + λ2)          computed when needed, never stored
     p = σ(Σ w_i x_i)      g_i = (p - y) x_i      s_i = (√(n_i + g_i²) - √n_i)/α     z_i += g_i - s_i w_i      n_i += g_i²
 The bias is a coordinate whose feature is always active. An example's weight multiplies its gradient, as in the paper's subsampling.
+Of a stage (`kernels.layers.stage`), g_i is the slope of its own log-likelihood, times -x_i.
 """
 
 import math
@@ -18,7 +19,10 @@ from pbodl._jit import inlined, jit
 from pbodl.baselines.online_baseline import LinearBaseline
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
-from pbodl.kernels.arguments import Features, LabelledSamples, most_features
+from pbodl.kernels.arguments import Features, LabelledSamples, counted, most_features
+from pbodl.kernels.layers.embedding import learned_from
+from pbodl.kernels.layers.stage import logit_stage_slope
+from pbodl.kernels.normal import ZERO
 from pbodl.models.contract import Prediction
 from pbodl.models.parameter_checks import check_number
 
@@ -67,7 +71,7 @@ def sigmoid(logit):
 @jit
 def learn_batch(pairs, last_seen, count, bias, samples, rates, ctr):
     """Learn samples one after the other. MODIFIES: pairs, last_seen, count, bias; ctr, the probabilities predicted before."""
-    features, clicks, powers, clock = samples
+    features, clicks, powers, clock, came_before, came_by = samples
     indptr, rows, values = features.indptr, features.rows, features.values
     inverse_alpha = 1.0 / rates.alpha
     # Gather the coordinates first, so that the roots and quotients of a sample become vector instructions. Index 0 is the bias.
@@ -88,7 +92,11 @@ def learn_batch(pairs, last_seen, count, bias, samples, rates, ctr):
             logit += w[j] * x[j]
         p = sigmoid(logit)
         ctr[sample] = p
-        slope = np.float64(powers[sample]) * (p - (1.0 if clicks[sample] > 0 else 0.0))
+        if powers[sample] == ZERO:
+            continue
+        counts, clicked = counted(samples, sample), clicks[sample] > 0
+        of_stage = logit_stage_slope(p, sigmoid(-logit), clicked, np.float64(came_before[sample]), np.float64(came_by[sample]))
+        slope = -np.float64(powers[sample]) * of_stage
         for j in range(size):
             g = slope * x[j]
             n[j] += g * g
@@ -97,7 +105,7 @@ def learn_batch(pairs, last_seen, count, bias, samples, rates, ctr):
         for j in range(1, size):
             r = rows[first + j - 1]
             pairs[r, Z], pairs[r, N] = z[j], n[j]
-            count[r] += np.uint32(1)
+            count[r] = learned_from(count[r], counts)
             last_seen[r] = clock[sample]
 
 

@@ -10,7 +10,7 @@ The factor graph of one sample, with x the features of the user and the context,
 
 All u, v and biases are independent Gaussians. Messages (< > is the mean under the current marginal):
     sums             Gaussian and exact, both ways
-    click to r       r is cut at 0 and matched by a Gaussian, with AdPredictor's v(t) and w(t)
+    click to r       r is cut at 0 and matched by a Gaussian, with AdPredictor's v(t) and w(t); stages as there
     product to z_k   mean <s><t>, variance <s²><t²> - <s>²<t>²
     product to s_k   variational: precision <t²>/σ², precision-mean μ <t>/σ², where N(μ, σ²) comes to z_k from r; to t_k alike
 The product makes the graph loopy: messages repeat until the marginals of s and t settle. Then every feature gets its share, the
@@ -160,9 +160,10 @@ class MatchBox(OnlineBaseline):
         with wrapping():
             initialise_traits(self.traits(), self.table.keys[old_size:], old_size, self.settings)
 
+    def _begin(self, now: float) -> None:
+        self.bias[LAST_SEEN] = now
+
     def _learn_samples(self, samples: LabelledSamples, ctr: NDArray[np.float64]) -> None:
-        if not self.rows_learned:
-            self.bias[LAST_SEEN] = samples.clock[0]
         learn_batch(self.traits(), self.bias, samples, self.settings, ctr, self.counters)
 
     def _predict_samples(self, features: Features) -> Prediction:

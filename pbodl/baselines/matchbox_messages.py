@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import inlined, jit
+from pbodl.kernels.arguments import counted
 from pbodl.kernels.draws import BIAS_KEY, noise_at
 from pbodl.kernels.guards import SMALLEST, guarded, in_bounds
-from pbodl.kernels.layers.embedding import standard_draw
-from pbodl.kernels.normal import ONE, ZERO, cdf, corrections
+from pbodl.kernels.layers.embedding import learned_from, standard_draw
+from pbodl.kernels.layers.stage import stage_corrections
+from pbodl.kernels.normal import ONE, ZERO, cdf
 
 USER, AD = 0, 1
 MEAN, VARIANCE, LAST_SEEN = 0, 1, 2  # numbers of the bias
@@ -83,6 +85,7 @@ def drift_rows(traits, features, sample, now, drift):
         for k in range(traits.mean.shape[1]):
             traits.variance[r, k] += growth
         traits.bias_variance[r, 0] += growth
+        traits.last_seen[r] = now
 
 
 @inlined
@@ -197,7 +200,7 @@ def term(m, v, x, dm, h):
 
 
 @inlined
-def sums_backward(traits, features, sample, now, settings, dm_b, h_b, w):
+def sums_backward(traits, features, sample, now, settings, dm_b, h_b, counts, w):
     """Give every feature its share of what s, t and b moved by; returns the rejected updates. MODIFIES: traits, w.
 
     A sum that moves from N(M, V) to N(M', V') moves its term N(m, v), of factor x, by x v (M'-M)/V and by -x² v² (V-V')/V².
@@ -220,7 +223,7 @@ def sums_backward(traits, features, sample, now, settings, dm_b, h_b, w):
             bad += no
         m_b[r, 0], v_b[r, 0], no = term(m_b[r, 0], v_b[r, 0], x, dm_b, h_b)
         bad += no
-        seen[r] += np.uint32(1)
+        seen[r] = learned_from(seen[r], counts)
         last_seen[r] = now
     return int(bad)
 
@@ -228,27 +231,32 @@ def sums_backward(traits, features, sample, now, settings, dm_b, h_b, w):
 @jit
 def learn_batch(traits, bias, samples, settings, ctr, counters):
     """Learn samples one after the other. MODIFIES: traits, bias, counters; ctr, the probabilities predicted before."""
-    features, clicks, powers, clock = samples
+    features, clicks, powers, clock, came_before, came_by = samples
     w = make_scratch(traits.mean.shape[1])
     for sample in range(len(clicks)):
         now, power = clock[sample], np.float64(powers[sample])
         if settings.drift > 0.0:
             drift_rows(traits, features, sample, now, settings.drift)
-            bias[VARIANCE] += settings.drift * (now - bias[LAST_SEEN])
-            bias[LAST_SEEN] = now
+            bias[VARIANCE] += settings.drift * max(now - bias[LAST_SEEN], 0.0)
+            bias[LAST_SEEN] = max(now, bias[LAST_SEEN])
         m_b, v_b = sums_forward(traits, features, sample, settings, w)
         m_b, v_b = m_b + bias[MEAN], v_b + bias[VARIANCE]
-        sign = 1.0 if clicks[sample] > 0 else -1.0
+        if power == 0.0:
+            m_z, v_z = product_forward(w)
+            ctr[sample] = cdf((m_b + m_z) / math.sqrt(settings.noise + v_b + v_z))
+            continue
+        counts, clicked = counted(samples, sample), clicks[sample] > 0
+        before, by = np.float64(came_before[sample]), np.float64(came_by[sample])
         total, pull, shrink = 1.0, 0.0, 0.0
         for turn in range(settings.rounds):
             m_z, v_z = product_forward(w)
             total = settings.noise + v_b + v_z
             deviation = math.sqrt(total)
-            t = sign * (m_b + m_z) / deviation
+            t = (m_b + m_z) / deviation
             if turn == 0:
-                ctr[sample] = cdf(sign * t)
-            v_of_t, shrink = corrections(t)
-            pull = sign * v_of_t * deviation
+                ctr[sample] = cdf(t)
+            slope, shrink = stage_corrections(t, clicked, before, by)
+            pull = slope * deviation
             step = product_backward(np.float32(shrink), np.float32(pull), np.float32(total), np.float32(power), w)
             counters[ROUNDS] += 1
             if step < SETTLED:
@@ -257,7 +265,8 @@ def learn_batch(traits, bias, samples, settings, ctr, counters):
         c = 1.0 / (1.0 + (power - 1.0) * g)
         dm_b, h_b = power * pull / total * c, (1.0 - (1.0 - g) * c) / v_b
         bias[MEAN], bias[VARIANCE] = bias[MEAN] + bias[VARIANCE] * dm_b, bias[VARIANCE] - bias[VARIANCE] ** 2 * h_b
-        counters[REJECTED] += sums_backward(traits, features, sample, now, settings, np.float32(dm_b), np.float32(h_b), w)
+        of_bias = np.float32(dm_b), np.float32(h_b)
+        counters[REJECTED] += sums_backward(traits, features, sample, now, settings, *of_bias, counts, w)
 
 
 @jit

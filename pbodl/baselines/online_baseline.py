@@ -17,7 +17,7 @@ from pbodl.data.running_scale import RunningScale
 from pbodl.data.schema import Schema
 from pbodl.data.table.feature_table import Table
 from pbodl.kernels.arguments import Features, LabelledSamples
-from pbodl.models.clock import clock_of_samples
+from pbodl.models.clock import clock_of_first, clock_of_samples
 from pbodl.models.contract import Model, Prediction, State, check_state
 
 
@@ -48,6 +48,9 @@ class OnlineBaseline(Model):
     def _initialise(self, old_size: int) -> None:
         """Fill the columns of the rows from `old_size` on."""
 
+    def _begin(self, now: float) -> None:
+        """Nothing was learned before the clock `now`."""
+
     @abstractmethod
     def _learn_samples(self, samples: LabelledSamples, ctr: NDArray[np.float64]) -> None:
         """Learn samples in order. MODIFIES: ctr, the probabilities predicted before each."""
@@ -65,10 +68,12 @@ class OnlineBaseline(Model):
             new = np.flatnonzero(rows >= old_size)
             self.table.field[rows[new]] = batch.fields[new]
             self._initialise(old_size)
+        if not self.rows_learned:
+            self._begin(clock_of_first(batch, clock))
         assert batch.clicks is not None
         features = Features(batch.indptr, rows, batch.keys, values, batch.fields)
         ctr = np.empty(len(batch))
-        self._learn_samples(LabelledSamples(features, batch.clicks, batch.weights, clock), ctr)
+        self._learn_samples(LabelledSamples(features, batch.clicks, batch.weights, clock, *batch.stages()), ctr)
         self.clock = float(clock[-1])
         return ctr
 

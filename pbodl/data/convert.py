@@ -64,6 +64,8 @@ def concat(batches: Sequence[Batch]) -> Batch:
     if len(clicks) not in (0, len(batches)):
         raise InputError("some of these batches are labelled and some are not; make them all with the same `labelled`")
     lengths = np.concatenate([np.diff(batch.indptr) for batch in batches])
+    final = all(batch.came_before is None for batch in batches)
+    before, by = (None, None) if final else map(np.concatenate, zip(*(batch.stages() for batch in batches), strict=True))
     return Batch(
         np.concatenate([batch.keys for batch in batches]),
         np.concatenate([batch.values for batch in batches]),
@@ -72,4 +74,6 @@ def concat(batches: Sequence[Batch]) -> Batch:
         np.concatenate(clicks) if clicks else None,
         np.concatenate([batch.times for batch in batches]),
         np.concatenate([batch.weights for batch in batches]),
+        before,
+        by,
     )

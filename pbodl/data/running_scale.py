@@ -41,7 +41,7 @@ def _standardised(x, moments, slot, share, learning):
 def _standardise(values, keys, fields, lengths, first, scale_keys, moments, learning, scaled):
     """Field f has lengths[f] scaled features, whose keys and moments are those from first[f] on. A vector's stand in this order.
 
-    MODIFIES: scaled; and, when learning, moments (features, 3): count, mean, sum of squared deviations.
+    learning[j] says whether entry j is counted. MODIFIES: scaled; moments (features, 3): count, mean, sum of squared deviations.
     """
     place = np.int64(0)  # in the vector
     for j in range(len(values)):
@@ -55,7 +55,7 @@ def _standardise(values, keys, fields, lengths, first, scale_keys, moments, lear
             place = np.int64(0)
             continue
         share = 1.0 if length == 1 else 1.0 / np.sqrt(np.float64(length))
-        scaled[j] = _standardised(np.float64(values[j]), moments, slot, share, learning)
+        scaled[j] = _standardised(np.float64(values[j]), moments, slot, share, learning[j])
         place += 1
 
 
@@ -75,17 +75,17 @@ class RunningScale:
         self.moments = np.zeros((len(self._keys), 3))
 
     def learn(self, batch: Batch) -> NDArray[np.float32]:
-        """The batch's values, standardised; its numbers are counted."""
-        return self._apply(batch, True)
+        """The batch's values, standardised; numbers of samples that count (`Batch.counted`) are counted, one by one."""
+        return self._apply(batch, batch.counted)
 
     def peek(self, batch: Batch) -> NDArray[np.float32]:
         """The batch's values, standardised; nothing changes."""
-        return self._apply(batch, False)
+        return self._apply(batch, np.zeros(len(batch), np.bool_))
 
-    def _apply(self, batch: Batch, learning: bool) -> NDArray[np.float32]:
+    def _apply(self, batch: Batch, counted: NDArray[np.bool_]) -> NDArray[np.float32]:
         if not self._any:
             return batch.values
-        scaled = np.empty_like(batch.values)
+        scaled, learning = np.empty_like(batch.values), np.repeat(counted, np.diff(batch.indptr))
         _standardise(batch.values, batch.keys, batch.fields, self._lengths, self._first, self._keys, self.moments, learning, scaled)
         return scaled
 

@@ -2,15 +2,17 @@
 
 NetworkWeights   all weights of a model: rows of features and dense layers; learning changes them
 Network          its shape, prior, forgetting and step cap; learning leaves them alone
-LabelledSamples  the features, labels, powers and times to learn from
+LabelledSamples  the features, labels, powers, times and stages to learn from
 Outputs          what learning reports: the moments predicted before each sample, and rejected updates
 """
 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pbodl._jit import jit, viewed
+from pbodl._jit import inlined, jit, viewed
+from pbodl.kernels.normal import ZERO
 
 USUAL = 16  # the default dimension: kernels have a branch for it, so that the compiler sees the constant
 
@@ -113,8 +115,15 @@ class LabelledSamples(NamedTuple):
 
     features: Features
     clicks: np.ndarray  # float32 (samples,): 0 or 1
-    powers: np.ndarray  # float32 (samples,): the examples' weights
+    powers: np.ndarray  # float32 (samples,): the examples' weights; 0: predict alone
     clock: np.ndarray  # float64 (samples,)
+    came_before: np.ndarray  # float32 (samples,): 0 for a final label (`layers.stage`)
+    came_by: np.ndarray  # float32 (samples,): 1 for a final label
+
+
+def rows_counted(samples: LabelledSamples) -> NDArray[np.bool_]:
+    """Which samples count as rows learned: every impression once, by its first stage; no prediction alone."""
+    return (samples.powers != ZERO) & (samples.came_before == ZERO)
 
 
 class Outputs(NamedTuple):
@@ -134,7 +143,16 @@ def samples_between(samples, start, stop):
         every.indptr[start : stop + 1] - first, every.rows[first:last], every.keys[first:last], every.values[first:last],
         every.fields[first:last],
     )  # fmt: skip
-    return LabelledSamples(features, samples.clicks[start:stop], samples.powers[start:stop], samples.clock[start:stop])
+    return LabelledSamples(
+        features, samples.clicks[start:stop], samples.powers[start:stop], samples.clock[start:stop],
+        samples.came_before[start:stop], samples.came_by[start:stop],
+    )  # fmt: skip
+
+
+@inlined
+def counted(samples, sample):
+    """1 if a sample counts as a row learned, else 0: `rows_counted` of one sample."""
+    return np.uint32(1) if samples.powers[sample] != ZERO and samples.came_before[sample] == ZERO else np.uint32(0)
 
 
 @jit

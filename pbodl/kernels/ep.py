@@ -4,7 +4,7 @@ Every sample has a site: for each weight that it touches, the Gaussian factor th
 sample's site is divided out, which leaves the cavity. The ordinary update by one sample (`learn_batch`) takes the cavity to a new
 posterior, and their quotient is the new site. The first pass starts from sites of 1 and is ADF. Later passes let early samples use
 what late ones taught, so that the order of the samples matters little in the end; in these, sites move by the share `damping` to
-the new ones.
+the new ones. A stage of an impression is a sample with a site of its own.
 
 Letters: a site has precision λ and precision-mean θ; a weight N(m, v) has the cavity 1/v - λ, m/v - θ.
 """
@@ -15,9 +15,10 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.gaussian import Gaussian, Natural, divide, moments, multiply, natural
-from pbodl.kernels.arguments import outputs_between, samples_between
+from pbodl.kernels.arguments import counted, outputs_between, samples_between
 from pbodl.kernels.guards import least_precision
 from pbodl.kernels.network import learn_batch
+from pbodl.kernels.normal import ZERO
 
 
 class Sites(NamedTuple):
@@ -77,6 +78,10 @@ def ep_pass(first_pass, damping, sites, cavity, weights, network, samples, outpu
     rows, dense, prior, sizes, features = weights.rows, weights.dense, network.prior, network.shape.sizes, samples.features
     linear = len(rows.linear_mean) > 0
     for s in range(len(samples.clicks)):
+        if samples.powers[s] == ZERO:  # a prediction alone: its site stays 1
+            if first_pass:
+                learn_batch(weights, network, samples_between(samples, s, s + 1), outputs_between(outputs, s, s + 1))
+            continue
         first, last = features.indptr[s], features.indptr[s + 1]
         for e in range(first, last):
             r, j, f, c = features.rows[e], e - first, features.fields[e], cavity.rows
@@ -100,7 +105,7 @@ def ep_pass(first_pass, damping, sites, cavity, weights, network, samples, outpu
                 m_l, v_l, site, c = rows.linear_mean[r], rows.linear_variance[r], sites.linear[e], cavity.linear
                 multiply_in(m_l, v_l, 1, site, prior.linear_variance[f : f + 1], damping, c[0, j], c[1, j])
             if not first_pass:
-                rows.count[r] -= np.uint32(1)
+                rows.count[r] -= counted(samples, s)
         begin = 0
         for l in range(len(sizes) - 1):  # noqa: E741
             n, c = sizes[l] + 1, cavity.dense

@@ -22,7 +22,7 @@ import numpy as np
 
 from pbodl._jit import by_type, inlined, jit, prefetch, viewed
 from pbodl.kernels.adf import decay, decay_home, powered
-from pbodl.kernels.arguments import NoForgetting, PairShape, floats, largest, most_features, vectors_of
+from pbodl.kernels.arguments import NoForgetting, PairShape, counted, floats, largest, most_features, vectors_of
 from pbodl.kernels.layers.dense import BLOCK, DenseScratch, make_dense_scratch
 from pbodl.kernels.layers.embedding import (
     are_plain,
@@ -45,7 +45,8 @@ from pbodl.kernels.layers.operations import (
     weighted_pairs_forward,
 )
 from pbodl.kernels.layers.pairs import PairScratch, make_pair_scratch
-from pbodl.kernels.layers.probit import probit_backward, probit_forward
+from pbodl.kernels.layers.probit import probit_forward
+from pbodl.kernels.layers.stage import stage_backward
 from pbodl.kernels.normal import ONE, ZERO
 from pbodl.kernels.sample_blocks import add_outputs, make_block, pack_layers
 
@@ -223,10 +224,13 @@ def prefetch_rows(rows, features, sample):
 
 @jit
 def learn_batch(weights, network, samples, outputs):
-    """Learn samples one after the other (`arguments` has what it is given). MODIFIES: weights, outputs."""
+    """Learn samples one after the other (`arguments` has what it is given). MODIFIES: weights, outputs.
+
+    Of a sample of power 0, only the passing of time is seen: what it uses decays up to its clock, as before any prediction here.
+    """
     rows, dense = weights
     shape, prior, forgetting, cap = network
-    features, clicks, powers, clock = samples
+    features, clicks, powers, clock, came_before, came_by = samples
     mean, variance, rejected = outputs
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
     forgets, in_place, indptr = forgetting.half_life > 0.0, shape.op in IN_PLACE, features.indptr
@@ -246,26 +250,28 @@ def learn_batch(weights, network, samples, outputs):
             m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
             m_in, v_in, at = w.m_x, w.v_x, w.members[0]
         operation_forward(shape, features, sample, m_in, v_in, at, w)
-        m_top, v_top = dense_forward_to_top(shape, dense, w)
+        counts = counted(samples, sample)
+        m_top, v_top = dense_forward_to_top(shape, dense, w, counts)
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v
-        sign = 1.0 if clicks[sample] > ZERO else -1.0
-        dm64, dv64 = probit_backward(m, v, sign)
         power = powers[sample]
+        if power == ZERO:
+            continue
+        dm64, dv64 = stage_backward(m, v, clicks[sample] > ZERO, np.float64(came_before[sample]), np.float64(came_by[sample]))
         if by_slopes(shape):
             dm64, dv64, power = powered(v, dm64, dv64, power)
         dm, dv = np.float32(dm64), np.float32(dv64)
         rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, m_in, v_in, at, w)
         embedding_backward(
-            rows, m_l, v_l, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, w.bad_x, rejected
+            rows, m_l, v_l, features, sample, clock[sample], forgets, dm_x, dv_x, dm, dv, power, cap, counts, w.bad_x, rejected
         )
 
 
 @inlined
 def add_pairs(shape, dense, w, s, block, mean, variance, sample):
     """Add z_L of one sample to its linear term. MODIFIES: w, mean, variance."""
-    m_top, v_top = weighted_pairs_forward(shape, dense, w)
+    m_top, v_top = weighted_pairs_forward(shape, dense, w, np.uint32(0))
     mean[sample], variance[sample] = mean[sample] + m_top, variance[sample] + v_top
 
 

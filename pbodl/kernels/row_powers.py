@@ -9,8 +9,8 @@ import numpy as np
 
 from pbodl._jit import inlined, jit
 from pbodl.kernels.adf import adf_update, powered
-from pbodl.kernels.arguments import most_features
-from pbodl.kernels.layers.embedding import embedding_forward
+from pbodl.kernels.arguments import counted, most_features
+from pbodl.kernels.layers.embedding import embedding_forward, learned_from
 from pbodl.kernels.layers.operations import (
     by_slopes,
     dense_backward_from_top,
@@ -18,8 +18,8 @@ from pbodl.kernels.layers.operations import (
     operation_backward,
     operation_forward,
 )
-from pbodl.kernels.layers.probit import probit_backward
 from pbodl.kernels.layers.relu import NEGLIGIBLE
+from pbodl.kernels.layers.stage import stage_backward
 from pbodl.kernels.network import REJECTED_DENSE, flat, make_scratch
 from pbodl.kernels.normal import ONE, ZERO
 
@@ -50,7 +50,9 @@ def joint_scale(rows, row_powers, features, sample, dm_x, dm, v, noise):
 
 
 @inlined
-def embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm_linear, dv_linear, power, cap, rejected):
+def embedding_backward_to_powers(
+    rows, row_powers, features, sample, dm_x, dv_x, dm_linear, dv_linear, power, cap, counts, rejected
+):
     """Update the rows of a sample's features, each to its own power. MODIFIES: rows, rejected[0] and rejected[1]."""
     m_w, v_w, m_l, v_l = rows.mean, rows.variance, rows.linear_mean, rows.linear_variance
     first, last = features.indptr[sample], features.indptr[sample + 1]
@@ -64,7 +66,7 @@ def embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x,
         if len(m_l) > 0:
             m_l[r, 0], v_l[r, 0], no = adf_update(m_l[r, 0], v_l[r, 0], x * dm_linear, x2 * dv_linear, own, cap)
             bad_linear += no
-        rows.count[r] += np.uint32(1)
+        rows.count[r] = learned_from(rows.count[r], counts)
     rejected[0] += int(bad)
     rejected[1] += int(bad_linear)
 
@@ -74,7 +76,7 @@ def learn_to_powers(row_powers, weights, network, samples, outputs):
     """`learn_batch` without decay, row r to the power row_powers[r]. MODIFIES: weights, outputs."""
     rows, dense = weights
     shape, cap = network.shape, network.cap
-    features, clicks, powers, _ = samples
+    features, clicks, powers, _, came_before, came_by = samples
     mean, variance, rejected = outputs
     w = make_scratch(shape, most_features(features.indptr), rows.mean.shape[1])
     m_x, v_x = flat(w.m_x), flat(w.v_x)
@@ -82,11 +84,14 @@ def learn_to_powers(row_powers, weights, network, samples, outputs):
     for sample in range(len(clicks)):
         m_linear, v_linear = embedding_forward(rows, features, sample, m_x, v_x)
         operation_forward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
-        m_top, v_top = dense_forward_to_top(shape, dense, w)
+        counts = counted(samples, sample)
+        m_top, v_top = dense_forward_to_top(shape, dense, w, counts)
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v
-        dm64, dv64 = probit_backward(m, v, 1.0 if clicks[sample] > ZERO else -1.0)
         power, noise = powers[sample], ONE
+        if power == ZERO:
+            continue
+        dm64, dv64 = stage_backward(m, v, clicks[sample] > ZERO, np.float64(came_before[sample]), np.float64(came_by[sample]))
         if by_slopes(shape):
             noise /= max(power, ONE)
             dm64, dv64, power = powered(v, dm64, dv64, power)
@@ -94,4 +99,4 @@ def learn_to_powers(row_powers, weights, network, samples, outputs):
         rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)
         power *= joint_scale(rows, row_powers, features, sample, dm_x, dm, np.float32(v), noise)
-        embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm, dv, power, cap, rejected)
+        embedding_backward_to_powers(rows, row_powers, features, sample, dm_x, dv_x, dm, dv, power, cap, counts, rejected)

@@ -29,6 +29,11 @@ class Clocked(Protocol):
     rows_learned: int
 
 
+def has_started(model: Clocked) -> bool:
+    """Whether the clock runs: the model has learned something, or at least predicted in its turn."""
+    return model.rows_learned > 0 or model.clock != 0.0
+
+
 def parse_duration(text: str, what: str) -> Duration:
     """A span of time or of rows from its text.
 
@@ -60,6 +65,14 @@ def clock_of(schema: Schema, half_life: str | None, time_to_live: str | None) ->
 
 
 def clock_of_samples(model: Clocked, batch: Batch, counts_rows: bool) -> NDArray[np.float64]:
-    """The model's clock at each sample; it starts with the first sample ever learned, and never goes back."""
-    times = model.rows_learned + 1.0 + np.arange(len(batch)) if counts_rows else batch.times
-    return np.maximum.accumulate(np.maximum(times, model.clock) if model.rows_learned else times)
+    """The model's clock at each sample; it starts with the first sample ever learned, and never goes back.
+
+    A clock of rows stands still for samples that count as none: predictions, and later stages of an impression.
+    """
+    times = model.rows_learned + np.cumsum(batch.counted, dtype=np.float64) if counts_rows else batch.times
+    return np.maximum.accumulate(np.maximum(times, model.clock) if has_started(model) else times)
+
+
+def clock_of_first(batch: Batch, clock: NDArray[np.float64]) -> float:
+    """The clock at the first sample that counts, if there is one: before it, nothing is forgotten."""
+    return float(clock[np.argmax(batch.counted)] if batch.counted.any() else clock[-1])

@@ -118,7 +118,7 @@ class Model(ABC):
         ctr = [np.zeros(0)]
         for batch in self._batches(data, labelled=True):
             ctr.append(self._learn(batch))
-            self.rows_learned += len(batch)
+            self.rows_learned += int(np.count_nonzero(batch.counted))
         return recalibrate(np.concatenate(ctr), self.negative_rate)
 
     def predict(self, data: Any) -> Prediction:

@@ -38,7 +38,7 @@ from pbodl.kernels.layers import interaction
 from pbodl.kernels.layers.embedding import initialise_rows, standard_draws
 from pbodl.kernels.network import click_probability, predict_batch
 from pbodl.models.adaptation import adapt, checked, home_of, in_force, next_moment, row_prior, settle_home, settle_level, specified
-from pbodl.models.clock import clock_of, clock_of_samples
+from pbodl.models.clock import clock_of, clock_of_first, clock_of_samples, has_started
 from pbodl.models.contract import Model, Prediction, State
 from pbodl.models.eviction import make_room, sweep
 from pbodl.models.learning import Learning
@@ -212,13 +212,15 @@ class DeepProbit(Model):
         n = len(batch)
         self._check_capacity(batch)
         values = self.scale.learn(batch)
-        clock = self._clock(batch)
+        clock, stages = self._clock(batch), batch.stages()
+        learned = self.rows_learned + np.cumsum(batch.counted)  # rows, after each sample
         mean, variance = np.empty(n), np.empty(n)
         start = 0
         while start < n:
             before = sweep(self.table, self.clock, clock[start:]) + start
+            moment = next_moment(int(learned[start - 1]) if start else self.rows_learned)
             if self.spec.adapt_prior:
-                before = min(before, next_moment(self.rows_learned + start) - self.rows_learned)
+                before = min(before, int(np.searchsorted(learned, moment)) + 1)
             old_size = self.table.size
             rows, stop = self.table.insert_samples(batch.keys, batch.indptr[: before + 1], start)
             if stop == start:
@@ -230,11 +232,12 @@ class DeepProbit(Model):
                 batch.indptr[start : stop + 1] - first, rows, batch.keys[first:last], values[first:last], batch.fields[first:last]
             )
             assert batch.clicks is not None
-            samples = LabelledSamples(features, batch.clicks[start:stop], batch.weights[start:stop], clock[start:stop])
+            of_samples = (batch.clicks, batch.weights, clock, *stages)
+            samples = LabelledSamples(features, *(array[start:stop] for array in of_samples))
             weights = NetworkWeights(self.rows(self.learning.spare), self.dense)
             self.learning.learn(weights, self.network, samples, Outputs(mean[start:stop], variance[start:stop], self.rejected))
             self.clock = float(clock[stop - 1])
-            if self.spec.adapt_prior and self.rows_learned + stop == next_moment(self.rows_learned + start):
+            if self.spec.adapt_prior and learned[stop - 1] == moment:
                 adapt(self)
             start = stop
         return self._ctr(mean, variance * self.doubt)
@@ -275,10 +278,12 @@ class DeepProbit(Model):
             raise InputError(f"one sample has {most} features, more than the capacity of {capacity}; give the model a larger one")
 
     def _clock(self, batch: Batch) -> NDArray[np.float64]:
-        """The model's clock at each sample; nothing is forgotten before the first one."""
+        """The model's clock at each sample; nothing is forgotten before the first one that counts."""
         times = clock_of_samples(self, batch, self.counts_rows)
+        if not has_started(self):
+            self.clock = float(times[0])
         if not self.rows_learned:
-            self.clock = self.dense.last_seen[0] = float(times[0])
+            self.dense.last_seen[0] = clock_of_first(batch, times)
         return times
 
     def _initialise(self, old_size: int, rows: NDArray[np.int32], batch: Batch, start: int, clock: NDArray[np.float64]) -> None:

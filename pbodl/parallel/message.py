@@ -23,7 +23,7 @@ SUMS = ("total", "scale", "rejected")  # of shard 0
 ROWS = ("keys", "fields", "counts", "precision_delta", "precision_mean_delta")
 POSTERIOR_ROWS = ("mean", "variance", "last_seen")
 NOTHING = np.zeros(0, np.float32)
-SCALARS = {"sequence": "i8", "rows": "i8", "version": "i8", "clock": "f8", "variance": "f8"}
+SCALARS = {"sequence": "i8", "rows": "i8", "counted": "i8", "version": "i8", "clock": "f8", "variance": "f8"}
 
 
 class Message(NamedTuple):
@@ -31,12 +31,13 @@ class Message(NamedTuple):
 
     source: str
     sequence: int  # 1, 2, 3, ... of this source
-    rows: int  # samples it was learned from
+    rows: int  # samples it was made from, for the ledger
+    counted: int  # those among them that count as rows learned (`Batch.counted`)
     clock: float  # of the last sample
     variance: float  # the samples' mean predictive variance, of z_L
     keys: NDArray[np.uint64]  # [k], in the order of their first sample
     fields: NDArray[np.uint16]  # [k]
-    counts: NDArray[np.int32]  # [k]: samples that touched the row
+    counts: NDArray[np.int32]  # [k]: of the counted samples, those that touched the row
     precision_delta: NDArray[np.float32]  # [k, width]
     precision_mean_delta: NDArray[np.float32]
     dense_precision_delta: NDArray[np.float32]  # [n], or [0] for a shard without the dense weights
@@ -68,9 +69,9 @@ def merge(messages: Sequence[Message], source: str, sequence: int) -> Message:
         counts[rows_of] += message.counts
         add_rows(rows_of, message.precision_delta, deltas[0])
         add_rows(rows_of, message.precision_mean_delta, deltas[1])
-    rows = sum(message.rows for message in messages)
+    rows, counted = (sum(getattr(message, name) for message in messages) for name in ("rows", "counted"))
     return Message(
-        source, sequence, rows, max(message.clock for message in messages),
+        source, sequence, rows, counted, max(message.clock for message in messages),
         float(np.mean([message.variance for message in messages])), index.keys.copy(), fields, counts,
         deltas[0].astype(np.float32), deltas[1].astype(np.float32), _sum(messages, "dense_precision_delta"),
         _sum(messages, "dense_precision_mean_delta"), _sum(messages, "total"), _sum(messages, "scale"), _sum(messages, "rejected"),
@@ -79,7 +80,7 @@ def merge(messages: Sequence[Message], source: str, sequence: int) -> Message:
 
 def negated(message: Message, source: str, sequence: int) -> Message:
     """The message that reverses another: pushed after it, it restores the weights, except for rounding."""
-    signed = ("rows", "counts", *DELTAS, *SUMS)
+    signed = ("rows", "counted", "counts", *DELTAS, *SUMS)
     return message._replace(
         source=source, sequence=sequence, version=-1, posterior=None, **{name: -getattr(message, name) for name in signed}
     )
@@ -89,7 +90,7 @@ def prior_message(source: str, sequence: int, prior: NDArray[np.float32], width:
     """The message that tells shards, whose rows have `width` weights, to adopt a prior."""
     none, rows = np.zeros(0, np.float32), np.zeros((0, width), np.float32)
     return Message(
-        source, sequence, 0, -np.inf, np.nan, np.zeros(0, np.uint64), np.zeros(0, np.uint16), np.zeros(0, np.int32), rows, rows,
+        source, sequence, 0, 0, -np.inf, np.nan, np.zeros(0, np.uint64), np.zeros(0, np.uint16), np.zeros(0, np.int32), rows, rows,
         none, none, np.zeros((0, 0)), np.zeros((len(prior), 3)), np.zeros(3, np.int64), prior=prior,
     )  # fmt: skip
 

@@ -195,7 +195,7 @@ class Shard:
             make_room(model, model.clock)
 
     def _note(self, message: Message, entry: ShardEntry) -> None:
-        self.model.rows_learned += message.rows
+        self.model.rows_learned += message.counted
         self.model.rejected += message.rejected
         if np.isfinite(message.variance):
             weight = SMOOTHING if self.predictive_variance else 1.0

@@ -54,7 +54,7 @@ class Cluster:
             seen, variance = first_shard.model.rows_learned, first_shard.predictive_variance
             workers, rows = self.schedule.next(seen, float(batch.times[start]), variance)
             moment = next_moment(seen)
-            stop = min(start + workers * rows, len(batch), *([start + moment - seen] if self._adapts else ()))
+            stop = min(start + workers * rows, len(batch), *([batch.until(start, moment - seen)] if self._adapts else ()))
             starts = range(start, stop, rows)
             messages: list[Message] = []
             for worker, first in zip(self.workers, starts, strict=False):

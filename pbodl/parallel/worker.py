@@ -34,7 +34,7 @@ class MinibatchTask(NamedTuple):
     batch: Batch
     keys: NDArray[np.uint64]  # [k]: distinct, in the order of their first sample
     fields: NDArray[np.uint16]  # [k]
-    counts: NDArray[np.int32]  # [k]: samples with that feature
+    counts: NDArray[np.int32]  # [k]: samples with that feature that teach something
     at: list[NDArray[np.int64]]  # for each shard, the indices into `keys` of those that it holds
 
     def keys_of(self, shard: int) -> NDArray[np.uint64]:
@@ -48,7 +48,8 @@ def plan(batch: Batch, shards: int = 1) -> MinibatchTask:
     entry = index.insert(batch.keys)
     fields = np.zeros(index.size, np.uint16)
     fields[entry] = batch.fields
-    counts = np.bincount(entry, minlength=index.size).astype(np.int32)
+    taught = np.repeat(batch.weights != 0.0, np.diff(batch.indptr))
+    counts = np.bincount(entry[taught], minlength=index.size).astype(np.int32)
     home = shard_of(index.keys, shards)
     return MinibatchTask(batch, index.keys, fields, counts, [np.flatnonzero(home == shard) for shard in range(shards)])
 
@@ -81,13 +82,14 @@ class Worker:
         if not lone:
             forget(local, every, max(part.clock for part in pulled))
         share = self._share(task, pulled[0], workers)
-        before = take(local, every)
+        before, counts = take(local, every), local.table.count.astype(np.int32)
         learned = MinibatchLearning(share, lone)
         local.learn_with(learned)
         ctr = local.learn(task.batch)
         after = take(local, every)
         self.sequence += 1
-        message = self._message(task, share, before, after, learned.variance)
+        counts = local.table.count.astype(np.int32) - counts
+        message = self._message(task, share, before, after, learned.variance, counts)
         return (message._replace(version=pulled[0].version, posterior=after) if lone else message), ctr
 
     def _load(self, task: MinibatchTask, pulled: Sequence[Pulled]) -> None:
@@ -111,7 +113,9 @@ class Worker:
         rows, frequency = len(task.batch), self.local.table.count / max(pulled.rows_learned, 1)
         return fair_shares(workers, rows, task.counts, frequency, len(task.batch.keys) / rows, pulled.predictive_variance)
 
-    def _message(self, task: MinibatchTask, share: Shares, before: Weights, after: Weights, variance: float) -> Message:
+    def _message(
+        self, task: MinibatchTask, share: Shares, before: Weights, after: Weights, variance: float, counts: NDArray[np.int32]
+    ) -> Message:
         """Posterior over prior (PBODL eq. 27), or the share of it that the merge rule sends."""
         rows = np.empty((2, *after.mean.shape), np.float32)
         quotient(before.mean, before.variance, after.mean, after.variance, share.precision, share.mean, rows[0], rows[1])
@@ -121,7 +125,8 @@ class Worker:
             np.ones(1), np.array([share.dense_mean]), dense[0], dense[1],
         )  # fmt: skip
         return Message(
-            self.source, self.sequence, len(task.batch), self.local.clock, variance, task.keys, task.fields, task.counts,
+            self.source, self.sequence, len(task.batch), int(np.count_nonzero(task.batch.counted)), self.local.clock, variance,
+            task.keys, task.fields, counts,
             rows[0], rows[1], dense[0, 0], dense[1, 0], after.total - before.total, sums_of(after.scale) - sums_of(before.scale),
             self.local.rejected.copy(),
         )  # fmt: skip

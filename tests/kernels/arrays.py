@@ -134,7 +134,7 @@ def learn(
         labelled = LabelledSamples(
             as_features(samples), np.array(clicks, F32),
             np.ones(n, F32) if powers is None else np.array(powers, F32),
-            np.zeros(n) if clock is None else np.array(clock, np.float64),
+            np.zeros(n) if clock is None else np.array(clock, np.float64), np.zeros(n, F32), np.ones(n, F32),
         )  # fmt: skip
         network.learn_batch(arrays.weights, arrays.network(forgetting, cap), labelled, out)
     return out

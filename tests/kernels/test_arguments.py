@@ -12,7 +12,9 @@ INDPTR = np.array([0, 2, 2, 5, 6])
 def batch():
     rows = np.arange(10, 16, dtype=np.int32)
     features = Features(INDPTR, rows, rows.astype(np.uint64), rows.astype(F32), (rows % 3).astype(np.int32))
-    return LabelledSamples(features, np.array([0, 1, 0, 1], F32), np.ones(4, F32), np.arange(4.0))
+    return LabelledSamples(
+        features, np.array([0, 1, 0, 1], F32), np.ones(4, F32), np.arange(4.0), np.zeros(4, F32), np.ones(4, F32)
+    )
 
 
 @pytest.mark.nojit

@@ -201,8 +201,17 @@ def embedding_preview(rows, features, sample, now, prior, forgetting, m_x, v_x):
 
 
 @inlined
-def embedding_backward(rows, m_l, v_l, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, bad, rejected):
-    """Update the rows of a sample's features, (m_l, v_l) being their linear columns.
+def learned_from(count, counts):
+    """A row's count after one more sample. It is never 0 then, even if an impression's first stage met another row of this key that
+    was dropped meanwhile: a row of count 0 is new, and new rows do not decay."""
+    return max(np.uint32(count + counts), np.uint32(1))
+
+
+@inlined
+def embedding_backward(
+    rows, m_l, v_l, features, sample, now, forgets, dm_x, dv_x, dm_linear, dv_linear, power, cap, counts, bad, rejected
+):
+    """Update the rows of a sample's features, (m_l, v_l) being their linear columns; `counts`: whether they count the sample.
 
     MODIFIES: rows, m_l, v_l, rejected (embeddings, linear term), and bad: scratch.
     """
@@ -216,7 +225,7 @@ def embedding_backward(rows, m_l, v_l, features, sample, now, forgets, dm_x, dv_
         if len(m_l) > 0:
             m_l[r], v_l[r], no = adf_update(m_l[r], v_l[r], x * dm_linear, x * x * dv_linear, power, cap)
             bad_linear += no
-        count[r] += np.uint32(1)
+        count[r] = learned_from(count[r], counts)
         if not forgets:  # otherwise `forget_rows` sets it
             last_seen[r] = now
     rejected[1] += int(bad_linear)

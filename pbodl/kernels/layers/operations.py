@@ -4,6 +4,8 @@ A model of pairs (`PairShape`) and a network with layers (`Shape`) take other wa
 compiled, so that each model waits only for the compilation of its own (`_jit.by_type`).
 """
 
+import numpy as np
+
 from pbodl._jit import by_type, inlined
 from pbodl.kernels.arguments import PairShape
 from pbodl.kernels.layers.dense import dense_backward, dense_forward
@@ -98,30 +100,31 @@ operation_backward = by_type(PairShape, field_sums_backward, z_0_backward)
 
 
 @inlined
-def centred(m_z, n, centre, total):
-    """Subtract the centre from n hidden units, and add them to the totals. MODIFIES: m_z, total."""
+def centred(m_z, n, centre, total, counts):
+    """Subtract the centre from n hidden units, and add them to the totals if the sample counts. MODIFIES: m_z, total."""
+    share = np.float64(counts)
     for i in range(n):
-        total[i] += m_z[i]
+        total[i] += share * m_z[i]
         m_z[i] -= centre[i]
-    total[n] += 1.0
+    total[n] += share
 
 
 @inlined
-def weighted_pairs_forward(shape, dense, w):
+def weighted_pairs_forward(shape, dense, w, counts):
     """z_L of one sample, without the linear term, from the fields' sums. MODIFIES: w."""
     return pairs_forward(dense.mean[0, 0], dense.variance[0, 0], shape.group_of_field, w.pairs)
 
 
 @inlined
-def layers_forward(shape, dense, w):
-    """z_L of one sample, without the linear term, from z_0. MODIFIES: w, dense.total."""
+def layers_forward(shape, dense, w, counts):
+    """z_L of one sample, without the linear term, from z_0; `counts` is 1, or 0 to leave the totals. MODIFIES: w, dense.total."""
     top = len(shape.sizes) - 2
     for l in range(top + 1):  # noqa: E741
         n_in, n_out = shape.sizes[l], shape.sizes[l + 1]
         dense_forward(dense.mean[l], dense.variance[l], w.m_z[l], w.v_z[l], n_in, n_out, w.r_z[l], w.m_a[l], w.v_a[l])
         if l < top:
             relu_forward(w.m_a[l], w.v_a[l], n_out, w.m_z[l + 1], w.v_z[l + 1], w.above[l], w.below[l], w.ratio[l])
-            centred(w.m_z[l + 1], n_out, dense.centre[l + 1], dense.total[l + 1])
+            centred(w.m_z[l + 1], n_out, dense.centre[l + 1], dense.total[l + 1], counts)
     mean, variance = w.m_a[top, 0], w.v_a[top, 0]
     for i in range(shape.width):
         mean += shape.shortcut * w.m_z[0, i]

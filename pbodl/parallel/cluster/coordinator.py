@@ -48,6 +48,7 @@ class Under(NamedTuple):
     slot: int
     start: int
     stop: int
+    counted: int  # of these samples, those that count as rows learned
 
 
 class Coordinator:
@@ -71,7 +72,7 @@ class Coordinator:
         ctr, start = [np.zeros(0)], 0
         while start < len(batch):
             moment = next_moment(self.seen)
-            stop = len(batch) if self._adapt is None else min(len(batch), start + moment - self.seen)
+            stop = len(batch) if self._adapt is None else batch.until(start, moment - self.seen)
             ctr.append(self._learn(batch.rows(start, stop)))
             if self._adapt is not None and self.seen == moment:
                 self._adapt()
@@ -113,13 +114,14 @@ class Coordinator:
         account.rows += stop - start
         self._busy[slot] += 1
         self._number += 1
-        ticket = self._dispatcher.send(slot, Work(account.sequence, workers, batch.rows(start, stop)))
-        return ticket, Under(self._number - 1, slot, start, stop)
+        part = batch.rows(start, stop)
+        ticket = self._dispatcher.send(slot, Work(account.sequence, workers, part))
+        return ticket, Under(self._number - 1, slot, start, stop, int(np.count_nonzero(part.counted)))
 
     def _acknowledge(self, one: Under, done: Done, ctr: NDArray[np.float64]) -> None:
         ctr[one.start : one.stop] = done.ctr
         self._busy[one.slot] -= 1
-        self.seen += one.stop - one.start
+        self.seen += one.counted
         self._acknowledged += 1
         self._variance = done.variance
         self.lost_predictions += int(np.isnan(done.ctr).sum())

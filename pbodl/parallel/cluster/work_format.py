@@ -33,13 +33,15 @@ class Done(NamedTuple):
 
 
 def encode_work(work: Work) -> bytes:
-    """Values are left out if all are 1, as in most logs."""
+    """Values are left out if all are 1, as in most logs, and stages if all labels are final."""
     batch = work.batch
     assert batch.clicks is not None
     arrays = {"numbers": np.array([work.sequence, work.workers]), "keys": batch.keys, "fields": batch.fields.astype(np.uint16)}
     arrays |= {"indptr": batch.indptr, "clicks": batch.clicks, "times": batch.times, "weights": batch.weights}
     if not (batch.values == 1.0).all():
         arrays["values"] = batch.values
+    if batch.came_before is not None:
+        arrays["came_before"], arrays["came_by"] = batch.stages()
     return pack(arrays)
 
 

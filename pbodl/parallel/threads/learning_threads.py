@@ -21,6 +21,7 @@ from pbodl.kernels.arguments import (
     Outputs,
     RowPrior,
     outputs_between,
+    rows_counted,
     samples_between,
 )
 from pbodl.kernels.network import learn_batch
@@ -90,7 +91,7 @@ class Threads(Learning):
                 learn_batch(weights, network, part, results)
             else:
                 self._together(turn, weights, network, part, results)
-            self.seen += stop - start
+            self.seen += int(np.count_nonzero(rows_counted(part)))
             self._variance = float(results.variance.mean())
             start = stop
 

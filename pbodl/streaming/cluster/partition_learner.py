@@ -105,7 +105,7 @@ class PartitionLearner(StreamLearner):
         arrays = {f"join.{name}": array for name, array in self.join.state().items()}
         if self._pending:
             waiting = self.next(self.pending)
-            arrays |= {f"pending.{name}": np.asarray(array) for name, array in zip(BATCH, waiting.batch, strict=True)}
+            arrays |= {f"pending.{name}": np.asarray(array) for name, array in zip(BATCH, waiting.batch.with_stages(), strict=True)}
             arrays |= {"pending.roles": waiting.roles, "pending.stands_for": waiting.stands_for}
         return self.record_facts(), arrays
 

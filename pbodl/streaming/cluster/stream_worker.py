@@ -150,7 +150,7 @@ class StreamWorker:
         self._others.append(max(0, int.from_bytes(versions[0], "little") - learned.version))
         lane.sequence += 1
         lane.learner.learned(len(joined))
-        self.seen += len(joined)
+        self.seen += learned.message.counted
         if lane.redo:
             # Some shards had learned these rows: predicting them again would flatter the figures.
             self.lost_predictions += lane.redo

@@ -85,7 +85,7 @@ class WaitingRows:
         """Its arrays; blocks are joined into one."""
         joined = self._joined(self._blocks) if self._blocks else _nothing()
         first = self._blocks[0].first if self._blocks else self.next
-        arrays = {f"rows.{name}": array for name, array in zip(NAMES, joined, strict=True) if array is not None}
+        arrays = {f"rows.{name}": array for name, array in zip(NAMES, joined, strict=False) if array is not None}
         return arrays | {"rows.first": np.array([first, self.next])}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
@@ -100,7 +100,9 @@ class WaitingRows:
         if self._width and any(len(rows.values) for rows in blocks):
             ones = [rows.values if len(rows.values) else np.ones(len(rows.keys), np.float32) for rows in blocks]
             blocks = [rows._replace(values=values) for rows, values in zip(blocks, ones, strict=True)]
-        return Batch(*map(np.concatenate, zip(*blocks, strict=True))) if self._width else concat(blocks)
+        return (
+            Batch(*(np.concatenate([getattr(rows, name) for rows in blocks]) for name in NAMES)) if self._width else concat(blocks)
+        )
 
     def _of_block(self, block: WaitingBlock, at: NDArray[np.int64]) -> Batch:
         """Some rows of a block, as a whole batch."""

@@ -21,6 +21,7 @@ from pbodl.kernels.arguments import (
     Outputs,
     most_features,
     outputs_between,
+    rows_counted,
     samples_between,
 )
 from pbodl.kernels.ep import Cavity, Sites, ep_pass
@@ -50,7 +51,8 @@ class Passes(Learning):
             learn_batch(weights, network, part, outputs_between(outputs, start, stop))
             for _ in range(1, self.passes):
                 learn_batch(weights, network, part, _ignored(outputs, stop - start))
-            at, times = np.unique(part.features.rows, return_counts=True)
+            counts = np.repeat(rows_counted(part), np.diff(part.features.indptr))
+            at, times = np.unique(part.features.rows[counts], return_counts=True)
             weights.rows.count[at] -= (times * (self.passes - 1)).astype(np.uint32)
 
 
