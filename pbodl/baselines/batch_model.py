@@ -139,11 +139,16 @@ class BatchModel(Model):
         return Fitted(n, fit.epochs, fit.log_loss)
 
     def _learn(self, batch: Batch) -> NDArray[np.float64]:
+        if batch.has_stages:
+            raise InputError(
+                f"a {self.kind!r} model is trained in batch, on final labels, and cannot learn stages of impressions whose clicks "
+                "may still come; learn a log, or choose a model that learns online, such as pair-fm"
+            )
         require_jax()
         values = self.scale.learn(batch)
         clock = clock_of_samples(self, batch, counts_rows=self.schema.time is None)
         ctr = np.empty(len(batch))
-        moments = self._fit_moments(clock)
+        moments = self._fit_moments(batch, clock)
         start = 0
         for stop in sorted({*moments, len(batch)}):
             if stop > start:
@@ -165,7 +170,7 @@ class BatchModel(Model):
         samples = SampleHistory(
             batch.indptr[start : stop + 1] - first, rows, values[first:last], batch.clicks[start:stop], batch.weights[start:stop]
         )
-        np.add.at(table.count, rows, 1)
+        np.add.at(table.count, rows, np.repeat(batch.counted[start:stop], np.diff(samples.indptr)).astype(np.uint32))
         table.last_seen[rows] = np.repeat(clock[start:stop], np.diff(samples.indptr))
         self.buffer.append(samples, clock[start:stop])
         self.clock = float(clock[stop - 1])
@@ -177,14 +182,14 @@ class BatchModel(Model):
         logits = self._logits(self.table.column("weights"), self.dense, samples)
         return Prediction(_sigmoid(logits), logits, np.zeros(len(batch)))
 
-    def _fit_moments(self, clock: NDArray[np.float64]) -> list[int]:
+    def _fit_moments(self, batch: Batch, clock: NDArray[np.float64]) -> list[int]:
         """The samples before which to fit: the first of a period; in rows, the one after a full one (maybe in the next batch)."""
         if self._period is None:
             return []
-        n, period = len(clock), self._period.amount
+        period = self._period.amount
         if self._period.in_rows:
-            full = (self.rows_learned + np.arange(1, n + 1)) % int(period) == 0
-            return (1 + np.flatnonzero(full)).tolist()
+            full = (self.rows_learned + np.cumsum(batch.counted)) % int(period) == 0
+            return (1 + np.flatnonzero(full & batch.counted)).tolist()
         before = np.concatenate([[self.clock if self.rows_learned else clock[0]], clock[:-1]])
         return np.flatnonzero(np.floor(clock / period) > np.floor(before / period)).tolist()
 

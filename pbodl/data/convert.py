@@ -28,6 +28,7 @@ def from_data(schema: Schema, data: Any, labelled: bool) -> Batch:
     if isinstance(data, Batch):
         if labelled and data.clicks is None:
             raise InputError("this batch was made without its labels; make it with from_data(schema, data, labelled=True)")
+        check_stages(data)
         return data
     if isinstance(data, Mapping):
         return from_rows(schema, [data], labelled)
@@ -39,6 +40,25 @@ def from_data(schema: Schema, data: Any, labelled: bool) -> Batch:
         f"data of type {type(data).__name__} is not understood; give a dict, a list of dicts, "
         "or a table of pyarrow, pandas or polars"
     )
+
+
+def check_stages(batch: Batch) -> None:
+    """Refuse a batch whose stages are none."""
+    if batch.came_before is None and batch.came_by is None:
+        return
+    lengths = {0 if of is None else len(of) for of in (batch.came_before, batch.came_by)}
+    if lengths != {len(batch)}:
+        raise InputError(
+            f"a batch of {len(batch)} samples needs as many numbers in both came_before and came_by, or neither of them"
+        )
+    before, by = batch.stages()
+    wrong = np.flatnonzero(~((before >= 0.0) & (before <= by) & (by <= 1.0)))
+    if len(wrong):
+        i = int(wrong[0])
+        raise InputError(
+            f"sample {i} has a stage from {before[i]:g} to {by[i]:g}; both are fractions of the clicks that have come, at least 0, "
+            "at most 1, and the second is not below the first"
+        )
 
 
 def as_table(data: Any) -> pa.Table:
