@@ -3,15 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from pbodl.errors import InputError
 from pbodl.models.clock import parse_duration
 from pbodl.models.contract import Model
 from pbodl.training.config import FROM_TRAINING, Config
 
-OPTIONS = {"window": "--window", "late": "--late", "on_alarm": "--on-alarm", "settle": "--settle"}
-SPANS = ("window", "late")
+OPTIONS = {"window": "--window", "late": "--late", "skew": "--skew", "ages": "--ages"}
+SPANS = ("window", "late", "skew")
 
 
 def check_same(
@@ -21,7 +19,7 @@ def check_same(
     """InputError that names all `given` options and all keys of the configuration that differ from those of the run.
 
     The join's capacity may change: it is how many impressions are remembered, and not what is made of them. `negatives` are the
-    sets of the run, if it is known: a late click takes its negative back with the weight that the sets gave it.
+    sets of the run, if it is known: which non-clicks are learned, at every age, depends on them.
     """
     if model.schema != config.schema:
         raise InputError(
@@ -29,7 +27,7 @@ def check_same(
             "`pbodl migrate`"
         )
     differ = (
-        [f"model.kind is {config.kind!r}, and was {model.kind!r}"] if config.kind != model.kind else _keys(config, model, saved)
+        [f"model.kind is {config.kind!r}, and was {model.kind!r}"] if config.kind != model.kind else _keys(config, model)
     )
     if negatives is not None:
         differ += differing_sets(config, negatives)
@@ -43,12 +41,10 @@ def check_same(
         )
 
 
-def _keys(config: Config, model: Model, saved: dict[str, Any]) -> list[str]:
+def _keys(config: Config, model: Model) -> list[str]:
     """The keys of the model's configuration that differ."""
     rate = config.training.negative_rate
     asked, has = config.build(model.negative_rate if rate == "auto" else float(rate)).spec, model.spec
-    if saved["on_alarm"] == "drop":  # the run has set this itself
-        asked = msgspec.structs.replace(asked, adapt_prior=has.adapt_prior)
     names = [name for name in asked.__struct_fields__ if getattr(asked, name) != getattr(has, name)]
     return [
         f"{'training' if name in FROM_TRAINING else 'model'}.{name} is {getattr(asked, name)!r}, and was {getattr(has, name)!r}"

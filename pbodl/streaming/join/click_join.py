@@ -98,8 +98,8 @@ class Join:
         self.rows = WaitingRows(schema)
         self.counters = np.zeros(len(COUNTERS), np.int64)
         self.delays = guessed_delays(float(window), horizon, ages)
-        entries = max(capacity, IDS)
-        self._waiting, self._early = empty_ring(entries), empty_ring(max(entries // 16, 16))
+        self._waiting, self._early = empty_ring(max(capacity, IDS)), empty_ring(max(capacity, IDS) // 16)
+        entries = len(self._waiting.ids)
         self._stages = Stages(np.full(entries, np.inf), np.zeros(entries, np.float32), np.zeros(len(self.delays.edges), np.int64))
         self._clock, self._silence = new_clock(), no_silence()
 

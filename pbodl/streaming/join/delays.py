@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
+from pbodl._jit import inlined, kernel
 from pbodl.errors import InputError
 
 EDGES = 24  # ages at which F is known
@@ -22,7 +22,7 @@ SOONEST = 120.0  # the first of them is the window over this
 MOST, LEAST = 0.995, 0.001  # bounds of F
 GUESSED = 20.0  # clicks that the guess at the start counts for
 MEMORY = 4000.0  # clicks after which a count has faded to 1/e
-TARGETS = np.array([0.6, 0.95, 0.99])  # shares of the clicks that have come at the ages that are judged
+TARGETS = np.array([0.75, 0.99])  # shares of the clicks that have come at the ages that are judged
 FIRST_CHOICE, CHOICE = 64, 1024  # clicks after which ages are chosen: 64, 128, ... 1024, and every 1024 from then on
 MOST_AGES = 8  # that may be given
 
@@ -60,7 +60,7 @@ def guessed_delays(window: float, horizon: float, ages: tuple[float, ...] = ()) 
     return delays
 
 
-@jit
+@inlined
 def count_click(delays, edge, delay):
     """Count the delay of a clicked impression that has passed an age. MODIFIES: delays."""
     fade = 1.0 - 1.0 / MEMORY
@@ -68,7 +68,7 @@ def count_click(delays, edge, delay):
     delays.last[edge] = delays.last[edge] * fade + (1.0 if edge > 0 and delay > delays.edges[edge - 1] else 0.0)
 
 
-@jit
+@kernel
 def follow(delays):
     """F by the counts so far. MODIFIES: delays.came."""
     share = 1.0
@@ -77,7 +77,7 @@ def follow(delays):
         share *= 1.0 - delays.last[k] / delays.clicks[k]
 
 
-@jit
+@kernel
 def choose_ages(delays):
     """Judge impressions at the ages at which the shares of TARGETS have come. MODIFIES: delays.judged."""
     delays.judged[:] = False
@@ -88,7 +88,7 @@ def choose_ages(delays):
         delays.judged[k] = True
 
 
-@jit
+@inlined
 def choose_ages_when_due(delays):
     """Choose the ages anew after so many clicks, unless they were given. MODIFIES: delays."""
     if 0 <= delays.choice[1] <= delays.choice[0]:

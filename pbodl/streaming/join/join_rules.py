@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
+from pbodl._jit import inlined, kernel
 from pbodl.data.sampling import is_kept, times_kept
 from pbodl.streaming.events import CLICK, IMPRESSION
 from pbodl.streaming.join.delays import TARGETS, choose_ages_when_due, count_click, follow
 from pbodl.streaming.join.id_ring import DONE, enter, find, leave, retire
-from pbodl.streaming.join.silence import NEXT, SILENT, SINCE, count_heard, hear_click, is_outage
+from pbodl.streaming.join.silence import AGE, NEXT, SILENT, SINCE, count_heard, hear_click, is_outage
 from pbodl.streaming.join.stream_clock import AGREE, advance
 
 # The state of an impression: not judged yet; judged as a non-click so far; its click is learned; given up.
@@ -32,9 +32,10 @@ COUNTERS = (
     GIVEN_UP_ONES, NEVER_JUDGED, CROWDED_OUT, CENSORED, OUTAGES, STRAYS, LEAPS,
 ) = range(len(COUNTERS))  # fmt: skip
 NEWS = 0.01  # a later non-click is judged if at least this share of the clicks has come since
-RAREST = 1.0 / 16.0  # of the later non-clicks that are learned
+LATER_KEPT = 0.5  # of the later non-clicks are learned, with the power 2: they say little
 STAGE_SEED = np.uint64(0x5354414745)
 MANY_EDGES = np.uint64(64)  # more than there are edges
+LATER_STAGE = 1e-30  # in place of an F of 0: models count an impression by the stage that begins with 0
 
 
 class Rules(NamedTuple):
@@ -73,7 +74,7 @@ class Out(NamedTuple):
     sizes: NDArray[np.int64]
 
 
-@jit
+@inlined
 def put_out(out, number, role, click, before, by, came, power):
     """Write an operation. MODIFIES: out."""
     size = out.sizes[2]
@@ -82,7 +83,7 @@ def put_out(out, number, role, click, before, by, came, power):
     out.sizes[2] += 1
 
 
-@jit
+@inlined
 def judge(waiting, stages, delays, rules, number, edge, counters, out):
     """Judge an impression at an age: whether its click came by then. MODIFIES: all arrays.
 
@@ -90,16 +91,16 @@ def judge(waiting, stages, delays, rules, number, edge, counters, out):
     is p, and a non-click (1 - F'' p) to the power (F(b) - F(a)) / F'', with 1 - F'' = w (1 - F(b)): at the truth, both slopes
     cancel at each age.
     """
-    place = number % len(waiting.ids)
+    place = number & (len(waiting.ids) - 1)
     clicked = stages.clicked[place] <= waiting.times[place] + delays.edges[edge]
     before, by = np.float64(stages.came[place]), delays.came[edge]
     first = waiting.status[place] == UNJUDGED
-    role = FIRST if first else LATER
+    role, start = (FIRST, 0.0) if first else (LATER, LATER_STAGE)
     if clicked:
         counters[JUDGED] += first
         counters[POSITIVES] += 1
         waiting.status[place] = LEARNED
-        put_out(out, number, role, 1.0, before if rules.rate >= 1.0 else 0.0, max(before, by), by, 1.0)
+        put_out(out, number, role, 1.0, before if rules.rate >= 1.0 else start, 1.0, by, 1.0)
         return
     if not first and by - before < NEWS:
         return
@@ -111,29 +112,28 @@ def judge(waiting, stages, delays, rules, number, edge, counters, out):
         return
     counters[NEGATIVES] += first
     power = 1.0
-    if not first:  # each stage that is learned then speaks about as loud as a whole impression
-        kept = max(by - before, RAREST)
-        if not is_kept(np.uint64(number) * MANY_EDGES + np.uint64(edge), rules.seed ^ STAGE_SEED, kept):
+    if not first:
+        if not is_kept(np.uint64(number) * MANY_EDGES + np.uint64(edge), rules.seed ^ STAGE_SEED, LATER_KEPT):
             return
-        power /= kept
+        power /= LATER_KEPT
     if rules.rate < 1.0:
         by_kept = 1.0 - rules.rate * (1.0 - by)
-        put_out(out, number, role, 0.0, 0.0, by_kept, by, power * (by - before) / by_kept)
+        put_out(out, number, role, 0.0, start, by_kept, by, power * (by - before) / by_kept)
     else:
         put_out(out, number, role, 0.0, before, by, by, power)
 
 
-@jit
+@inlined
 def pass_ages(waiting, stages, delays, rules, until, counters, out):
     """Let impressions pass all ages that they have before `until`. MODIFIES: all arrays."""
-    capacity, last = len(waiting.ids), len(delays.edges) - 1
+    mask, last = len(waiting.ids) - 1, len(delays.edges) - 1
     follow(delays)
     choose_ages_when_due(delays)
     for edge in range(last + 1):
         age = delays.edges[edge]
         number = max(stages.passed[edge], waiting.marks[OLDEST])
-        while number < waiting.marks[NEXT_NUMBER] and waiting.times[number % capacity] + age < until:
-            place = number % capacity
+        while number < waiting.marks[NEXT_NUMBER] and waiting.times[number & mask] + age < until:
+            place = number & mask
             if waiting.status[place] <= LEARNED:
                 delay = stages.clicked[place] - waiting.times[place]
                 if delay <= age:
@@ -150,17 +150,17 @@ def pass_ages(waiting, stages, delays, rules, until, counters, out):
         stages.passed[edge] = number
 
 
-@jit
+@inlined
 def forget(waiting, early, stages, now, counters):
     """Forget impressions that have passed all ages, and clicks that have waited for a window. MODIFIES: rings, counters."""
     while waiting.marks[OLDEST] < waiting.marks[NEXT_NUMBER]:
-        done = waiting.status[waiting.marks[OLDEST] % len(waiting.ids)] == DONE
+        done = waiting.status[waiting.marks[OLDEST] & (len(waiting.ids) - 1)] == DONE
         if not done and waiting.marks[OLDEST] >= stages.passed[-1]:
             break
         retire(waiting)
     waiting.marks[WITH_ROW] = max(waiting.marks[WITH_ROW], waiting.marks[OLDEST])
     while early.marks[0] < early.marks[2]:
-        place = early.marks[0] % len(early.ids)
+        place = early.marks[0] & (len(early.ids) - 1)
         if early.status[place] != DONE:
             if early.times[place] >= now:
                 break
@@ -168,24 +168,26 @@ def forget(waiting, early, stages, now, counters):
         retire(early)
 
 
-@jit
+@inlined
 def ripen(waiting, delays, silence, now):
     """Count the impressions that should have brought clicks by now. MODIFIES: silence."""
     first = 0
     while not delays.judged[first]:
         first += 1
     age, number = delays.edges[first], max(silence.marks[NEXT], waiting.marks[OLDEST])
-    while number < waiting.marks[NEXT_NUMBER] and waiting.times[number % len(waiting.ids)] + age < now:
-        silence.sums[SINCE] += waiting.status[number % len(waiting.ids)] != DONE
+    # Where the age has just been chosen anew, those that are ripe at once bring no clicks at once.
+    counts, silence.sums[AGE] = age == silence.sums[AGE], age
+    while number < waiting.marks[NEXT_NUMBER] and waiting.times[number & (len(waiting.ids) - 1)] + age < now:
+        silence.sums[SINCE] += counts and waiting.status[number & (len(waiting.ids) - 1)] != DONE
         number += 1
     silence.marks[NEXT] = number
 
 
-@jit
+@kernel
 def give_up_all(waiting, counters):
     """An outage has ended: what is under way is not judged any more. MODIFIES: waiting, counters."""
     for number in range(waiting.marks[OLDEST], waiting.marks[NEXT_NUMBER]):
-        place = number % len(waiting.ids)
+        place = number & (len(waiting.ids) - 1)
         status = waiting.status[place]
         if status <= LEARNED:
             if number >= waiting.marks[WITH_ROW]:
@@ -194,11 +196,11 @@ def give_up_all(waiting, counters):
             waiting.status[place] = GIVEN_UP
 
 
-@jit
+@inlined
 def make_room(waiting, rules, counters):
     """Let go of the oldest row, and of the oldest impression, if there is no room for another. MODIFIES: waiting, counters."""
     if waiting.marks[NEXT_NUMBER] - waiting.marks[WITH_ROW] == rules.rows:
-        status = waiting.status[waiting.marks[WITH_ROW] % len(waiting.ids)]
+        status = waiting.status[waiting.marks[WITH_ROW] & (len(waiting.ids) - 1)]
         counters[CROWDED_OUT] += status in (UNJUDGED, OPEN)
         counters[NEVER_JUDGED] += status == UNJUDGED
         waiting.marks[WITH_ROW] += 1
@@ -206,18 +208,18 @@ def make_room(waiting, rules, counters):
         retire(waiting)
 
 
-@jit
+@inlined
 def add_entry(waiting, stages, key, now, status):
     """The next entry of the ring; returns its number. MODIFIES: waiting, stages."""
     number = waiting.marks[NEXT_NUMBER]
-    place = number % len(waiting.ids)
+    place = number & (len(waiting.ids) - 1)
     waiting.ids[place], waiting.times[place], waiting.status[place] = key, now, status
     stages.clicked[place], stages.came[place] = np.inf, 0.0
     waiting.marks[NEXT_NUMBER] += 1
     return number
 
 
-@jit
+@inlined
 def add_impression(waiting, early, stages, delays, silence, rules, now, key, counters, out):
     """Predict an impression, and let it wait, unless it came before. MODIFIES: all arrays."""
     if find(waiting, key) >= 0:
@@ -229,14 +231,14 @@ def add_impression(waiting, early, stages, delays, silence, rules, now, key, cou
     put_out(out, number, PREDICT, 0.0, 0.0, 1.0, 0.0, 0.0)
     click = find(early, key)
     if click >= 0:
-        early.status[(early.slots[click] - 1) % len(early.ids)] = DONE
+        early.status[(early.slots[click] - 1) & (len(early.ids) - 1)] = DONE
         leave(early, click)
-        stages.clicked[number % len(waiting.ids)] = now
+        stages.clicked[number & (len(waiting.ids) - 1)] = now
         delays.choice[0] += 1
         count_heard(silence)
 
 
-@jit
+@inlined
 def add_click(waiting, early, stages, delays, rules, now, key, counters):
     """Give an impression its click, or let the click wait for it. Returns whether it has one. MODIFIES: all arrays."""
     slot = find(waiting, key)
@@ -245,14 +247,14 @@ def add_click(waiting, early, stages, delays, rules, now, key, counters):
             counters[DOUBLE_CLICKS] += 1
             return False
         if early.marks[2] - early.marks[0] == len(early.ids):
-            counters[ORPHANS] += early.status[early.marks[0] % len(early.ids)] != DONE
+            counters[ORPHANS] += early.status[early.marks[0] & (len(early.ids) - 1)] != DONE
             retire(early)
-        place = early.marks[2] % len(early.ids)
+        place = early.marks[2] & (len(early.ids) - 1)
         early.ids[place], early.times[place], early.status[place] = key, now + rules.window, UNJUDGED
         enter(early, early.marks[2])
         early.marks[2] += 1
         return False
-    place = (waiting.slots[slot] - 1) % len(waiting.ids)
+    place = (waiting.slots[slot] - 1) & (len(waiting.ids) - 1)
     if waiting.status[place] == GIVEN_UP:
         counters[CENSORED] += 1
     elif stages.clicked[place] < np.inf:
@@ -266,7 +268,7 @@ def add_click(waiting, early, stages, delays, rules, now, key, counters):
     return False
 
 
-@jit
+@inlined
 def add_joined(waiting, stages, rules, now, label, counters, out):
     """Learn a row that came joined. MODIFIES: waiting, stages, counters, out."""
     number = add_entry(waiting, stages, np.uint64(0), now, DONE)
@@ -278,26 +280,29 @@ def add_joined(waiting, stages, rules, now, label, counters, out):
         counters[UNSAMPLED] += 1
 
 
-@jit
+@kernel
 def go_back(waiting, stages, clock):
     """Before AGREE events have come, the clock may go back; no impression is then from a later time. MODIFIES: waiting, clock."""
     now = clock.times[0]
     clock.times[1] = min(clock.times[1], now)
     for number in range(waiting.marks[OLDEST], waiting.marks[NEXT_NUMBER]):
-        place = number % len(waiting.ids)
+        place = number & (len(waiting.ids) - 1)
         waiting.times[place] = min(waiting.times[place], now)
         if stages.clicked[place] < np.inf:
             stages.clicked[place] = min(stages.clicked[place], now)
 
 
-@jit
+@kernel
 def room_for(waiting, delays, events):
     """Operations that so many events and the impressions under way may put out until a click that passes them all."""
-    ages = max(delays.judged.sum(), len(TARGETS))
+    ages = 0
+    for judged in delays.judged:
+        ages += judged
+    ages = max(ages, len(TARGETS))
     return events + (waiting.marks[NEXT_NUMBER] - waiting.marks[OLDEST]) * ages
 
 
-@jit
+@kernel
 def join_events(kinds, ids, times, labels, waiting, early, stages, delays, silence, clock, rules, counters, out):
     """Join events from number out.sizes[0] on, until the last, or until `out` might be too small. MODIFIES: all but the events."""
     while out.sizes[0] < len(kinds):

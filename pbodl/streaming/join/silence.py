@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
+from pbodl._jit import inlined
 
 DUE = 25.0  # clicks that were due in a silence that is an outage
 WIDER = 2.0  # times the widest silence lately
@@ -18,21 +18,21 @@ KNOWN = 20  # clicks before a rate is known
 MEMORY = 2000.0  # ripe impressions, at least, after which they are forgotten
 CLICKS_IN_MEMORY = 100.0
 WIDEST_MEMORY = 2000.0  # clicks after which the widest silence is forgotten
-SINCE, RIPE, CLICKS, WIDEST = range(4)
+SINCE, RIPE, CLICKS, WIDEST, AGE = range(5)
 NEXT, COUNTED, SILENT = range(3)
 
 
 class Silence(NamedTuple):
-    sums: NDArray[np.float64]  # ripe since the last click; ripe and clicks lately; the widest silence, in ripe impressions
+    sums: NDArray[np.float64]  # ripe since the last click; ripe and clicks lately; the widest silence, in ripe impressions; age of the ripe
     marks: NDArray[np.int64]  # next impression to ripen; clicks so far, up to KNOWN; whether this is an outage
 
 
 def no_silence() -> Silence:
     """Before the first click."""
-    return Silence(np.zeros(4), np.zeros(3, np.int64))
+    return Silence(np.zeros(5), np.zeros(3, np.int64))
 
 
-@jit
+@inlined
 def is_outage(silence):
     """Whether the silence since the last click is an outage."""
     if silence.marks[COUNTED] < KNOWN:
@@ -41,7 +41,7 @@ def is_outage(silence):
     return due > DUE and silence.sums[SINCE] > WIDER * silence.sums[WIDEST]
 
 
-@jit
+@inlined
 def hear_click(silence, of_impression):
     """A click has come, of an impression that is under way or of none: it ends a silence. MODIFIES: silence."""
     sums = silence.sums
@@ -50,7 +50,7 @@ def hear_click(silence, of_impression):
     silence.marks[SILENT] = 0
     if silence.marks[COUNTED] >= KNOWN:
         # What an outage leaves of the memory is as much as the longest silence that is none.
-        longest = DUE * sums[RIPE] / max(sums[CLICKS], 1.0)
+        longest = DUE * max(sums[RIPE], 1.0) / max(sums[CLICKS], 1.0)
         sums[WIDEST] = max(sums[WIDEST] * (1.0 - 1.0 / WIDEST_MEMORY), min(gap, longest + WIDER * sums[WIDEST]))
         gap = min(gap, longest)
     fade = np.exp(-gap / max(MEMORY, CLICKS_IN_MEMORY * sums[RIPE] / max(sums[CLICKS], 1.0)))
@@ -60,8 +60,9 @@ def hear_click(silence, of_impression):
         count_heard(silence)
 
 
-@jit
+@inlined
 def count_heard(silence):
-    """Count a click of an impression. MODIFIES: silence."""
-    silence.sums[CLICKS] += 1.0
-    silence.marks[COUNTED] = min(silence.marks[COUNTED] + 1, KNOWN)
+    """Count a click of an impression; those before the first is ripe would be too many for it. MODIFIES: silence."""
+    if silence.marks[NEXT] > 0:
+        silence.sums[CLICKS] += 1.0
+        silence.marks[COUNTED] = min(silence.marks[COUNTED] + 1, KNOWN)

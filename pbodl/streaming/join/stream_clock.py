@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
+from pbodl._jit import inlined, kernel
 
 AGREE = 5  # events that must agree on a time
 BELIEVED = 10  # consecutive events that must leap ahead of the watermark before the leap is believed
@@ -26,7 +26,7 @@ def new_clock() -> Clock:
     return Clock(np.array([-np.inf, -np.inf]), np.zeros(AGREE), np.zeros(2, np.int64))
 
 
-@jit
+@inlined
 def advance(clock, time, skew):
     """Hear the time of an event; returns 0 if it is a stray, 2 if it is the last of a leap, else 1. MODIFIES: clock."""
     seen = clock.counts[0]
@@ -42,13 +42,15 @@ def advance(clock, time, skew):
         clock.times[0] = time
         return 2
     clock.recent[seen % AGREE] = time
-    agreed = clock.recent[: min(seen + 1, AGREE)].min()
+    agreed = time
+    for k in range(min(seen + 1, AGREE)):
+        agreed = min(agreed, clock.recent[k])
     # Until AGREE events have come, the first of them may have been the one that is wrong.
     clock.times[0] = agreed if seen < AGREE else max(clock.times[0], agreed)
     return 1
 
 
-@jit
+@kernel
 def find_strays(times, clock, skew, strays):
     """Mark the events that will be dropped as strays. Returns the first whose leap is believed, or -1. MODIFIES: clock, strays."""
     believed = -1

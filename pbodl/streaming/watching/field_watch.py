@@ -17,7 +17,7 @@ from pbodl._jit import jit
 from pbodl.data.batch import Batch
 from pbodl.data.hashing import hash_value, wrapping
 from pbodl.mixing import mix
-from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.contract import Model
 
 WINDOW = 50_000  # rows
 ENOUGH = 5_000  # rows of an unfinished window that are compared
@@ -47,7 +47,7 @@ def count_values(keys, values, fields, missing, multiplied, bins, shares):
 class FieldWatch:
     """Counts the values that a model learns from."""
 
-    def __init__(self, model: DeepProbit) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
         fields = model.schema.fields
         self.names = [field.name for field in fields]
