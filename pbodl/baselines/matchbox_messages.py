@@ -74,14 +74,20 @@ def initialise_traits(traits, keys, start, settings):
         traits.bias_variance[r, 0] = settings.bias_variance
 
 
+@inlined
+def grown(traits, r, now, drift):
+    """What a row's variances have grown by since it was last seen; a row that was never learned from is new, and does not grow."""
+    return drift * max(now - traits.last_seen[r], 0.0) if traits.seen[r] > 0 else 0.0
+
+
 @jit
 def drift_rows(traits, features, sample, now, drift):
     """Grow the variances of a sample's rows by the time since they were last seen. MODIFIES: traits."""
     for j in range(features.indptr[sample], features.indptr[sample + 1]):
         r = features.rows[j]
-        if traits.seen[r] == 0 or now <= traits.last_seen[r]:
+        growth = np.float32(grown(traits, r, now, drift))
+        if growth == ZERO:
             continue
-        growth = np.float32(drift * (now - traits.last_seen[r]))
         for k in range(traits.mean.shape[1]):
             traits.variance[r, k] += growth
         traits.bias_variance[r, 0] += growth
@@ -121,7 +127,7 @@ def sums_forward(traits, features, sample, settings, w):
 @inlined
 def sums_preview(traits, features, sample, now, settings, w):
     """`sums_forward` that does not change the rows: it computes drift and unseen features on the fly. MODIFIES: w."""
-    m_w, v_w, m_b, v_b, last_seen = traits.mean, traits.variance, traits.bias_mean, traits.bias_variance, traits.last_seen
+    m_w, v_w, m_b, v_b = traits.mean, traits.variance, traits.bias_mean, traits.bias_variance
     clear(w.m, w.v)
     mean, variance = ZERO, ZERO
     for j in range(features.indptr[sample], features.indptr[sample + 1]):
@@ -134,7 +140,7 @@ def sums_preview(traits, features, sample, now, settings, w):
                 v_side[k] += x2 * settings.variance
             variance += x2 * settings.bias_variance
         else:
-            growth = np.float32(settings.drift * max(now - last_seen[r], 0.0))
+            growth = np.float32(grown(traits, r, now, settings.drift))
             for k in range(m_w.shape[1]):
                 m_side[k] += x * m_w[r, k]
                 v_side[k] += x2 * (v_w[r, k] + growth)
@@ -294,7 +300,7 @@ def sample_bilinear(traits, bias, features, now, settings, seeds, z):
             sides[:] = 0.0
             for j in range(features.indptr[sample], features.indptr[sample + 1]):
                 r, x, side = rows[j], np.float64(values[j]), sides[settings.side_of_field[features.fields[j]]]
-                growth = settings.drift * max(now - traits.last_seen[r], 0.0) if r >= 0 else 0.0
+                growth = grown(traits, r, now, settings.drift) if r >= 0 else 0.0
                 for k in range(dim):
                     m, v = ZERO, settings.variance
                     if r >= 0:

@@ -30,7 +30,7 @@ from pbodl._jit import inlined
 from pbodl.kernels.layers.probit import probit_backward, probit_log_z
 from pbodl.kernels.normal import cdf, corrections, density_over_cdf, log_cdf, wide_density
 
-TINY = 1e-300
+TINY = 1e-100  # its square and the reciprocal of that are finite
 
 
 @inlined
