@@ -1,7 +1,7 @@
 """Is a live model the model of its log? Held-out log loss of a model that learned a stream, minus that of one that learned the log.
 
-    python -m benchmarks.online_is_offline --seeds 3 --kinds pair-fm fm-mlp adpredictor
-    python -m benchmarks.online_is_offline --cases soon late8 --worlds fast
+python -m benchmarks.online_is_offline --seeds 3 --kinds pair-fm fm-mlp adpredictor
+python -m benchmarks.online_is_offline --cases soon late8 --worlds fast
 """
 
 import argparse
@@ -88,11 +88,10 @@ def compare(make: str, kind: str, name: str, seed: int, rows: int) -> None:
     spent = time.process_time() - began
     log, live = score(model, world), score(learner.model, world)
     counts = learner.metrics()
-    print(
-        f"| {make} {seed} | {kind} | {name} | {log.loss:.4f} ({log.level:.3f}) | {live.loss - log.loss:+.4f} | {live.level / log.level:.3f} "
-        f"| {(counts['log_loss'] or np.nan) - progressive:+.4f} | {counts['outages']} | {spent:.1f} s |",
-        flush=True,
-    )
+    served = (counts["log_loss"] or np.nan) - progressive
+    cells = [f"{make} {seed}", kind, name, f"{log.loss:.4f} ({log.level:.3f})", f"{live.loss - log.loss:+.4f}"]
+    cells += [f"{live.level / log.level:.3f}", f"{served:+.4f}", str(counts["outages"]), f"{spent:.1f} s"]
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
@@ -103,8 +102,9 @@ def main() -> None:
     parser.add_argument("--worlds", nargs="+", default=list(WORLDS))
     parser.add_argument("--rows", type=int, default=225_000)
     arguments = parser.parse_args()
-    print("| world, seed | model | case | the log's loss (level) | online minus offline | level, over the log's | as served | outages | CPU |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = ("world, seed", "model", "case", "the log's loss (level)", "online minus offline", "level, over the log's")
+    columns += ("as served", "outages", "CPU")
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for seed in arguments.seeds:
         for make in arguments.worlds:
             for name in arguments.cases:

@@ -1,12 +1,23 @@
 """Whether a run that is continued is given what it was started with; what may differ, and what may not."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pbodl.errors import InputError
 from pbodl.models.clock import parse_duration
 from pbodl.models.contract import Model
 from pbodl.training.config import FROM_TRAINING, Config
+
+
+class StreamOptions(NamedTuple):
+    """How events are joined and watched; saved with the run, since other options would give other rows."""
+
+    window: str = "10m"
+    late: str = "1h"
+    capacity: int = 1_000_000  # impressions to remember
+    skew: str = "1h"  # by which an event may be ahead of the others
+    ages: str = ""  # at which impressions are judged, such as "1m,10m,70m"; by the delays if there are none
+
 
 OPTIONS = {"window": "--window", "late": "--late", "skew": "--skew", "ages": "--ages"}
 SPANS = ("window", "late", "skew")
@@ -26,9 +37,7 @@ def check_same(
             f"{folder} was started with another schema; continue it with the schema that it was started with, or change that with "
             "`pbodl migrate`"
         )
-    differ = (
-        [f"model.kind is {config.kind!r}, and was {model.kind!r}"] if config.kind != model.kind else _keys(config, model)
-    )
+    differ = [f"model.kind is {config.kind!r}, and was {model.kind!r}"] if config.kind != model.kind else _keys(config, model)
     if negatives is not None:
         differ += differing_sets(config, negatives)
     for name in given:
@@ -66,3 +75,13 @@ def _same(name: str, one: Any, other: Any) -> bool:
     if name in SPANS:
         return parse_duration(one, OPTIONS[name]) == parse_duration(other, OPTIONS[name])
     return bool(one == other)
+
+
+def saved_options(saved: dict[str, Any]) -> StreamOptions:
+    """The options of a run that continues; InputError if it was written when non-clicks were still taken back."""
+    if "settle" in saved:
+        raise InputError(
+            "the run was written by a version of PBODL that learned non-clicks early and took them back (--settle); it cannot "
+            "continue. Start a new run in another --out with its model: --start-from"
+        )
+    return StreamOptions(**saved)

@@ -27,14 +27,14 @@ from pbodl.models.clock import parse_duration
 from pbodl.models.contract import Model
 from pbodl.models.snapshot import load_snapshot, save
 from pbodl.streaming.events import CLICK, Events
-from pbodl.streaming.join.click_join import FinalLabels, Join, Joined
-from pbodl.streaming.join.join_rules import FIRST, JOINED, PREDICT
+from pbodl.streaming.join.click_join import FinalLabels, Join, Joined, first_of
+from pbodl.streaming.join.join_rules import JOINED, PREDICT
 from pbodl.streaming.join.stream_clock import BELIEVED
-from pbodl.streaming.same_run import check_same
+from pbodl.streaming.same_run import StreamOptions, check_same, saved_options
 from pbodl.streaming.served_predictions import ServedPredictions
 from pbodl.streaming.sources.event_source import StreamPosition
 from pbodl.streaming.watchdog import Watchdog
-from pbodl.streaming.watching.field_watch import FieldWatch
+from pbodl.streaming.watching.field_watch import FieldWatch, RowModel
 from pbodl.training.config import Config
 from pbodl.training.martingale import MartingaleWatch
 from pbodl.training.run import learn_rows, new_model
@@ -45,16 +45,6 @@ from pbodl.training.visits.reinforcement import Passes
 logger = logging.getLogger(__name__)
 MOST_BAD = 1000  # bad events in a row that stop the learner
 DAY = 86400.0  # seconds; a stream that leaps further ahead is stopped
-
-
-class StreamOptions(NamedTuple):
-    """How events are joined and watched; saved with the run, since other options would give other rows."""
-
-    window: str = "10m"
-    late: str = "1h"
-    capacity: int = 1_000_000  # impressions to remember
-    skew: str = "1h"  # by which an event may be ahead of the others
-    ages: str = ""  # at which impressions are judged, such as "1m,10m,70m"; by the delays if there are none
 
 
 class StreamHistory(NamedTuple):
@@ -76,11 +66,12 @@ class StreamLearner:
     """A model that learns from a stream, into a run folder."""
 
     def __init__(self, config: Config, folder: str | Path, model: Model, options: StreamOptions, position: StreamPosition) -> None:
-        if not hasattr(model, "table"):
+        if not isinstance(model, RowModel):
             raise InputError(f"the model is {config.kind!r}, which is trained in batch; a stream needs one that learns row by row")
         if isinstance(getattr(model, "learning", None), Passes):
             raise InputError("[training] passes: a stream has no minibatches to visit several times; leave out passes, or give ep")
-        self.config, self.folder, self.model, self.options, self.position = config, Path(folder), model, options, position
+        self.config, self.folder, self.options, self.position = config, Path(folder), options, position
+        self.model: RowModel = model
         self.tracker = Tracker(config.schema, config.training.period(config.schema))
         spans = (("--window", options.window), ("--late", options.late), ("--skew", options.skew))
         window, late, skew = (_seconds(text, name) for name, text in spans)
@@ -234,7 +225,7 @@ class StreamLearner:
 
     def _watch(self, joined: Joined, predicted: NDArray[np.float64]) -> None:
         """Watch each impression at its first age: what is known of it then, and what the model expected to be known."""
-        first = np.flatnonzero((joined.roles == FIRST) | (joined.roles == JOINED))
+        first = first_of(joined)
         if not len(first):
             return
         batch, expected = joined.batch.take(first), predicted[first] * joined.came[first]
@@ -296,6 +287,7 @@ class StreamLearner:
             "history": self.history._asdict(),
             "gaps": self.gaps,
             "source": self.source,
+            "silent_since": self.join.silent_since,
         }
 
     def metrics(self) -> dict[str, Any]:
@@ -316,16 +308,6 @@ class StreamLearner:
             "alarms": self.watchdog.alarms,
             "held": self.watchdog.held,
         }
-
-
-def saved_options(saved: dict[str, Any]) -> StreamOptions:
-    """The options of a run that continues; InputError if it was written when non-clicks were still taken back."""
-    if "settle" in saved:
-        raise InputError(
-            "the run was written by a version of PBODL that learned non-clicks early and took them back (--settle); it cannot "
-            "continue. Start a new run in another --out with its model: --start-from"
-        )
-    return StreamOptions(**saved)
 
 
 def _seconds(text: str, option: str) -> float:

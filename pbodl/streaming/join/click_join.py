@@ -1,8 +1,8 @@
 """Impressions and their clicks brought together: what to learn, and when, as a function of the events' order alone.
 
-Every impression is predicted when it comes, and then judged at a few fixed *ages*, clicked or not alike, by what is known then. With
-F(a) the share of the clicks that have come by age a (`delays`), and p the CTR, an impression that was judged at age a and is judged
-at age b has the likelihood
+Every impression is predicted when it comes, and then judged at a few fixed *ages*, clicked or not alike, by what is known then.
+With F(a) the share of the clicks that have come by age a (`delays`), and p the CTR, an impression that was judged at age a and is
+judged at age b has the likelihood
 
     p / (1 - F(a) p)  if its click came in between,      (1 - F(b) p) / (1 - F(a) p)  if it has not come yet.
 
@@ -10,9 +10,9 @@ The factors of an impression multiply to the likelihood of its whole history, so
 any moment. No age sees clicks without its non-clicks, so anything new, an ad or an hour, shows its own CTR. Of the later stages of
 non-clicks, which say little, a part is learned, with a power.
 
-Time is the time of the events (`stream_clock`); impressions age by the time of the clicks. So nothing is judged while no click comes.
-A silence that chance does not explain is an outage (`silence`): what was under way in it is given up at the last age judged. Neither
-the size of the reads nor the wall clock changes the outcome: a replay gives the same rows.
+Time is the time of the events (`stream_clock`); impressions age by the time of the clicks. So nothing is judged while no click
+comes. A silence that chance does not explain is an outage (`silence`): what was under way in it is given up at the last age judged.
+Neither the size of the reads nor the wall clock changes the outcome: a replay gives the same rows.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ from pbodl.streaming.join.delays import guessed_delays
 from pbodl.streaming.join.id_ring import DONE, Ring, empty_ring, enter_all
 from pbodl.streaming.join.join_rules import (
     COUNTERS,
+    FIRST,
     JOINED,
-    LEAPS,
     STRAYS,
     UNJUDGED,
     Out,
@@ -42,7 +42,7 @@ from pbodl.streaming.join.join_rules import (
     room_for,
 )
 from pbodl.streaming.join.silence import SILENT, no_silence
-from pbodl.streaming.join.stream_clock import Clock, find_strays, new_clock
+from pbodl.streaming.join.stream_clock import copied, find_strays, new_clock
 from pbodl.streaming.join.waiting_rows import WaitingRows
 
 IDS = 65536  # impressions whose delays are counted, at least; their rows are bounded by the capacity
@@ -71,6 +71,11 @@ class Joined(NamedTuple):
     def rows(self, start: int, stop: int) -> "Joined":
         """Some of the operations."""
         return Joined(self.batch.rows(start, stop), *(column[start:stop] for column in self[1:]))  # type: ignore[arg-type]
+
+
+def first_of(joined: Joined) -> NDArray[np.int64]:
+    """The operations that judge an impression for the first time, and the rows that came joined."""
+    return np.flatnonzero((joined.roles == FIRST) | (joined.roles == JOINED))
 
 
 class Join:
@@ -127,7 +132,7 @@ class Join:
         """Numbers of the events that `add` would drop as strays, and of the first leap that it would believe (-1: none)."""
         marks = np.zeros(len(times), bool)
         ahead = len(times) and (not self._clock.counts[0] or times.max() > self._clock.times[0] + self.rules.skew)
-        believed = find_strays(times, Clock(*(array.copy() for array in self._clock)), self.rules.skew, marks) if ahead else -1
+        believed = find_strays(times, copied(self._clock), self.rules.skew, marks) if ahead else -1
         return np.flatnonzero(marks), int(believed)
 
     @property
@@ -177,7 +182,6 @@ class Join:
     def metrics(self) -> dict[str, int]:
         """The counters, how many impressions wait to be judged for the first time, and how many are remembered."""
         counters = dict(zip(COUNTERS, self.counters.tolist(), strict=True))
-        counters["leaps"] = int(self.counters[LEAPS])
         remembered = int(self._waiting.marks[2] - self._waiting.marks[0])
         return counters | {"waiting": self._unjudged(), "remembered": remembered, "clicks_silent": int(self._silence.marks[SILENT])}
 
@@ -196,7 +200,7 @@ class Join:
         """What it needs to continue, as arrays."""
         arrays = self.rows.state() | {"counters": self.counters.copy(), "passed": self._stages.passed.copy()}
         for name, tables in (("clock", self._clock), ("silence", self._silence), ("delays", self.delays)):
-            arrays |= {f"{name}.{key}": array.copy() for key, array in tables._asdict().items()}  # type: ignore[attr-defined]
+            arrays |= {f"{name}.{key}": array.copy() for key, array in tables._asdict().items()}
         for name, ring in (("waiting", self._waiting), ("early", self._early)):
             arrays |= {f"{name}.{key}": array for key, array in self._entries(ring).items()}
             arrays[f"{name}.marks"] = ring.marks.copy()
@@ -205,15 +209,10 @@ class Join:
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
         """Continue from a `state()`."""
-        if "stages.came" not in state:
-            raise InputError(
-                "the run was written by a version of PBODL that took non-clicks back; it cannot continue. Start a new run in "
-                "another --out with its model: --start-from"
-            )
         self.rows.load_state(state)
         self.counters[:], self._stages.passed[:] = state["counters"], state["passed"]
         for name, tables in (("clock", self._clock), ("silence", self._silence), ("delays", self.delays)):
-            for key, array in tables._asdict().items():  # type: ignore[attr-defined]
+            for key, array in tables._asdict().items():
                 array[:] = state[f"{name}.{key}"]
         for name, ring in (("waiting", self._waiting), ("early", self._early)):
             ring.marks[:] = state[f"{name}.marks"]

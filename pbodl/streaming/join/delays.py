@@ -5,8 +5,8 @@ Reverse hazards do not mind (Lynden-Bell's estimator for truncated data). With a
 
     r_k = P(delay in (B_{k-1}, B_k] | delay ≤ B_k),      F(B_j) = Π_{k > j} (1 - r_k),
 
-where r_k is counted over impressions at least B_k old. Counts fade, so that F follows the stream. F stays below MOST: with F = 1 the
-slope after a click that comes later still would grow without bound.
+where r_k is counted over impressions at least B_k old. Counts fade, so that F follows the stream. F stays below MOST: with F = 1
+the slope after a click that comes later still would grow without bound.
 """
 
 from typing import NamedTuple

@@ -23,7 +23,7 @@ NEXT, COUNTED, SILENT = range(3)
 
 
 class Silence(NamedTuple):
-    sums: NDArray[np.float64]  # ripe since the last click; ripe and clicks lately; the widest silence, in ripe impressions; age of the ripe
+    sums: NDArray[np.float64]  # by the names above, counted in impressions that are ripe
     marks: NDArray[np.int64]  # next impression to ripen; clicks so far, up to KNOWN; whether this is an outage
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.models.contract import Model
+from pbodl.streaming.watching.field_watch import RowModel
 
 DAY = 86400.0
 EVERY = 60.0  # seconds between looks
@@ -21,7 +21,7 @@ MOST = 5_000_000  # rows: in a larger table, only the first ones are watched
 class WeightWatch:
     """The weights at the start of the day."""
 
-    def __init__(self, model: Model, every: float = EVERY) -> None:
+    def __init__(self, model: RowModel, every: float = EVERY) -> None:
         self._model, self._every = model, every
         self._day = self._looked_at = float("-inf")
         self._keys: NDArray[np.uint64] = np.zeros(0, np.uint64)
