@@ -46,11 +46,12 @@ def online(
     preset: Preset = None,
     model: Kind = None,
     changes: Changes = [],  # noqa: B006
-    window: Annotated[str | None, typer.Option(help="Time that an impression waits for its click (default: 10m).")] = None,
-    late: Annotated[str | None, typer.Option(help="Time after the window in which a late click counts (default: 1h).")] = None,
-    settle: Annotated[
-        str | None, typer.Option(help="Time to learn non-clicks: in-step with clicks (default), or at-end of the window.")
+    window: Annotated[str | None, typer.Option(help="Time that a click usually takes (default: 10m).")] = None,
+    late: Annotated[str | None, typer.Option(help="Time that a click takes at most (default: 1h).")] = None,
+    ages: Annotated[
+        str | None, typer.Option(help="Ages at which impressions are judged, such as 1m,10m,70m (default: by the delays seen).")
     ] = None,
+    skew: Annotated[str | None, typer.Option(help="Time by which an event may be ahead of the others (default: 1h).")] = None,
     join_capacity: Annotated[
         int | None, typer.Option(min=1, max=MOST, help="Maximum number of impressions to remember (default: 1000000).")
     ] = None,
@@ -72,9 +73,6 @@ def online(
     begin: Annotated[str, typer.Option(help="Position in the stream where a new run begins: start, or end.")] = "start",
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop when the stream has no more events.")] = False,
     speed: Annotated[str | None, typer.Option(help="Replay a file at this multiple of real time, such as 60x.")] = None,
-    on_alarm: Annotated[
-        str | None, typer.Option(help="Action on abnormal data: hold publishing (default), or also drop what it taught.")
-    ] = None,
     release: Annotated[bool, typer.Option("--release", help="Publish again after an alarm.")] = False,
     accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Continue behind lost events, and behind a leap.")] = False,
     dead_letters: Annotated[str | None, typer.Option(help="Target for bad events: a file, redis://... or kafka://...")] = None,
@@ -87,7 +85,7 @@ def online(
     if begin not in ("start", "end"):
         raise InputError(f"--begin is {begin!r}; allowed are 'start' and 'end'")
     check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits, shard_timeout=shard_timeout)
-    asked = {"window": window, "late": late, "capacity": join_capacity, "on_alarm": on_alarm, "settle": settle}
+    asked = {"window": window, "late": late, "capacity": join_capacity, "skew": skew, "ages": ages}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     options = Options(
         source=source,

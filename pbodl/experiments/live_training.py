@@ -158,7 +158,7 @@ def train_live(folder: str | Path, rows: int | None, rate: float, stopped: Calla
     """
     with writing(folder, "pbodl up"), naming_snapshot(folder, "the next start continues from it"):
         training = LiveTraining(folder, rows)
-        publisher = Publisher(training.learners[SERVED].model, training.folder / PUBLISHED)  # type: ignore[arg-type]
+        publisher = Publisher(training.learners[SERVED].model, training.folder / PUBLISHED)
         with closing(publisher):
             _learn(training, publisher, rate, stopped)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pbodl.errors import InputError
-from pbodl.models.contract import State
+from pbodl.models.contract import Model, State
 from pbodl.models.deep_probit import DeepProbit
 from pbodl.publishing.compact import ENCODING, PublishedWeights
 from pbodl.publishing.delta import ROWS, changes, mark, moved
@@ -50,7 +50,7 @@ class Publisher:
     """
 
     def __init__(
-        self, model: DeepProbit, folder: str | os.PathLike | ModelFolder, *, every: float = EVERY, full_every: float = FULL_EVERY,
+        self, model: Model, folder: str | os.PathLike | ModelFolder, *, every: float = EVERY, full_every: float = FULL_EVERY,
         compact: bool = False, alone: bool = True,
     ) -> None:  # fmt: skip
         if not isinstance(model, DeepProbit):

@@ -3,6 +3,7 @@
 time         seconds since 1970
 fields       for every field: its stability index (`drift`), and the shares of missing and of new values
 movers       the features whose weights have changed most today: field, key, count, weight before and now
+delays       by ages: the share of the clicks that have come by then, and whether impressions are judged then
 martingale   by how much predictions move, over what their variance expects
 reliability  groups of similar predictions: weight, mean prediction, share of clicks
 """

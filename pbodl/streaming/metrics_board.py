@@ -13,13 +13,15 @@ from pbodl.streaming.watching.weight_watch import WeightWatch
 from pbodl.system.extras import install_line
 from pbodl.system.setbacks import Setbacks
 from pbodl.training.stream_status import Show
+from pbodl.training.tracker import plain
 
 EVERY = 2.0  # seconds between refreshes
 LOOPBACK = "127.0.0.1"
 # Values that go up and down; all others only grow.
 GAUGES = {
     "waiting", "remembered", "features", "log_loss", "ctr", "auc", "watermark", "lag", "event_lag_seconds", "events_per_second",
-    "packs_ahead", "version", "held", "snapshot_seconds", "join_bytes", "martingale_ratio",
+    "packs_ahead", "version", "held", "snapshot_seconds", "join_bytes", "martingale_ratio", "clicks_silent", "known_log_loss",
+    "known_calibration",
 }  # fmt: skip
 
 
@@ -75,7 +77,11 @@ class Board:
         summary = learner.tracker.summary()
         figures = {name: summary[name] for name in ("rows", "ctr", "auc", "log_loss", "ne", "calibration", "new_ads")}
         curve = learner.tracker.curve()
-        models = {learner.config.kind: {"progressive": figures, "window": curve[-1] if curve else figures}}
+        known = plain(learner.known_in_time.figures())
+        models = {
+            learner.config.kind: {"progressive": figures, "window": curve[-1] if curve else figures},
+            "known in time": {"progressive": known, "window": known},
+        }
         point = {"time": time.time(), "rows": rows, "rows_per_second": (rows - self._rows) / seconds, "stream_time": watermark}
         point |= {"lag": values["event_lag_seconds"], "packs_ahead": packs_ahead, "models": models, "held": values["held"]}
         self._shown_at, self._events, self._rows = now, learner.events, rows
@@ -91,6 +97,7 @@ class Board:
             "movers": self._movers.top(watermark),
             "martingale": learner.honesty.ratio,
             "reliability": learner.tracker.reliability(of_period=True),
+            "delays": learner.join.curve(),
         }
         if time.monotonic() - self._watched_at >= WATCH_EVERY:
             self._watched_at = time.monotonic()
@@ -173,6 +180,8 @@ def watched_families(watch: Mapping[str, Any]) -> Iterator[Any]:
     for name in ("predicted", "observed"):
         groups = (([str(number)], group[name]) for number, group in enumerate(watch.get("reliability", [])))
         yield gauge(f"reliability_{name}", f"Clicks {name}, by groups of similar predictions", ["group"], groups)
+    ages = (([f"{point['age']:.0f}"], point["share"]) for point in watch.get("delays", []))
+    yield gauge("delay_share", "Share of an impression's clicks that have come by an age in seconds", ["age"], ages)
     movers = (([mover["field"], mover["key"]], mover["now"] - mover["before"]) for mover in watch.get("movers", []))
     yield gauge("mover", "Change of a weight since the day began", ["field", "feature"], movers)
 

@@ -224,11 +224,10 @@ class OnlineService:
                     raise MigrationDue
         finally:
             steps.close(CLOSING if stop else None)
-        self.learner.finish()
 
     def _steps(self, options: Options) -> Generator[ReadStep | None, None, None]:
         """Decoded packs of the source; None while there are no events. Runs in the background."""
-        decoder = EventDecoder(self.learner.config.schema, self.learner.model.spec.capacity)
+        decoder = EventDecoder(self.learner.config.schema, getattr(self.learner.model.spec, "capacity", None))
         self._reader = StreamReader(self.source, decoder, options.accept_gap, options.until_end)
         pace = Pace(options.speed) if options.speed is not None else None
         for step in self._reader.steps(self.learner.position):

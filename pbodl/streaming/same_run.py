@@ -1,17 +1,26 @@
 """Whether a run that is continued is given what it was started with; what may differ, and what may not."""
 
 from collections.abc import Iterable
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from pbodl.errors import InputError
 from pbodl.models.clock import parse_duration
 from pbodl.models.contract import Model
 from pbodl.training.config import FROM_TRAINING, Config
 
-OPTIONS = {"window": "--window", "late": "--late", "on_alarm": "--on-alarm", "settle": "--settle"}
-SPANS = ("window", "late")
+
+class StreamOptions(NamedTuple):
+    """How events are joined and watched; saved with the run, since other options would give other rows."""
+
+    window: str = "10m"
+    late: str = "1h"
+    capacity: int = 1_000_000  # impressions to remember
+    skew: str = "1h"  # by which an event may be ahead of the others
+    ages: str = ""  # at which impressions are judged, such as "1m,10m,70m"; by the delays if there are none
+
+
+OPTIONS = {"window": "--window", "late": "--late", "skew": "--skew", "ages": "--ages"}
+SPANS = ("window", "late", "skew")
 
 
 def check_same(
@@ -21,16 +30,14 @@ def check_same(
     """InputError that names all `given` options and all keys of the configuration that differ from those of the run.
 
     The join's capacity may change: it is how many impressions are remembered, and not what is made of them. `negatives` are the
-    sets of the run, if it is known: a late click takes its negative back with the weight that the sets gave it.
+    sets of the run, if it is known: which non-clicks are learned, at every age, depends on them.
     """
     if model.schema != config.schema:
         raise InputError(
             f"{folder} was started with another schema; continue it with the schema that it was started with, or change that with "
             "`pbodl migrate`"
         )
-    differ = (
-        [f"model.kind is {config.kind!r}, and was {model.kind!r}"] if config.kind != model.kind else _keys(config, model, saved)
-    )
+    differ = [f"model.kind is {config.kind!r}, and was {model.kind!r}"] if config.kind != model.kind else _keys(config, model)
     if negatives is not None:
         differ += differing_sets(config, negatives)
     for name in given:
@@ -43,12 +50,10 @@ def check_same(
         )
 
 
-def _keys(config: Config, model: Model, saved: dict[str, Any]) -> list[str]:
+def _keys(config: Config, model: Model) -> list[str]:
     """The keys of the model's configuration that differ."""
     rate = config.training.negative_rate
     asked, has = config.build(model.negative_rate if rate == "auto" else float(rate)).spec, model.spec
-    if saved["on_alarm"] == "drop":  # the run has set this itself
-        asked = msgspec.structs.replace(asked, adapt_prior=has.adapt_prior)
     names = [name for name in asked.__struct_fields__ if getattr(asked, name) != getattr(has, name)]
     return [
         f"{'training' if name in FROM_TRAINING else 'model'}.{name} is {getattr(asked, name)!r}, and was {getattr(has, name)!r}"
@@ -70,3 +75,13 @@ def _same(name: str, one: Any, other: Any) -> bool:
     if name in SPANS:
         return parse_duration(one, OPTIONS[name]) == parse_duration(other, OPTIONS[name])
     return bool(one == other)
+
+
+def saved_options(saved: dict[str, Any]) -> StreamOptions:
+    """The options of a run that continues; InputError if it was written when non-clicks were still taken back."""
+    if "settle" in saved:
+        raise InputError(
+            "the run was written by a version of PBODL that learned non-clicks early and took them back (--settle); it cannot "
+            "continue. Start a new run in another --out with its model: --start-from"
+        )
+    return StreamOptions(**saved)

@@ -1,5 +1,8 @@
 """The state of `pbodl online`, and how a pack of events changes it: join, sample, learn, count, watch.
 
+Every impression is predicted when it comes; the figures judge that prediction when its label is final, in the order of the
+impressions, so they are those that a log with final labels gives. What is known at the first age gives a second, early line.
+
 A snapshot holds all of it, for the same moment: the weights, the source's position, the impressions that wait, the figures and the
 counters. The join's output depends only on the order of events, and learning only on the order of rows. So a learner that is killed
 and continues from its newest snapshot ends with the same bits as one that never stopped.
@@ -13,42 +16,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
+from pbodl.data.convert import concat
 from pbodl.data.sampling import check_rate, selected
 from pbodl.errors import InputError
 from pbodl.models.clock import parse_duration
 from pbodl.models.contract import Model
-from pbodl.models.deep_probit import DeepProbit
 from pbodl.models.snapshot import load_snapshot, save
 from pbodl.streaming.events import CLICK, Events
-from pbodl.streaming.join.click_join import Join, Joined
-from pbodl.streaming.join.join_rules import BELIEVED
-from pbodl.streaming.same_run import check_same
+from pbodl.streaming.join.click_join import FinalLabels, Join, Joined, first_of
+from pbodl.streaming.join.join_rules import JOINED, PREDICT
+from pbodl.streaming.join.stream_clock import BELIEVED
+from pbodl.streaming.same_run import StreamOptions, check_same, saved_options
+from pbodl.streaming.served_predictions import ServedPredictions
 from pbodl.streaming.sources.event_source import StreamPosition
-from pbodl.streaming.take_back import TakeBack
 from pbodl.streaming.watchdog import Watchdog
-from pbodl.streaming.watching.field_watch import FieldWatch
+from pbodl.streaming.watching.field_watch import FieldWatch, RowModel
 from pbodl.training.config import Config
 from pbodl.training.martingale import MartingaleWatch
 from pbodl.training.run import learn_rows, new_model
+from pbodl.training.stream_metrics import StreamMetrics
 from pbodl.training.tracker import Tracker
+from pbodl.training.visits.reinforcement import Passes
 
 logger = logging.getLogger(__name__)
 MOST_BAD = 1000  # bad events in a row that stop the learner
-
-
-class StreamOptions(NamedTuple):
-    """How events are joined and watched; saved with the run, since other options would give other rows."""
-
-    window: str = "10m"
-    late: str = "1h"
-    capacity: int = 1_000_000  # impressions to remember
-    on_alarm: str = "hold"  # hold publishing, or "drop" what the abnormal stretch taught
-    settle: str = "in-step"  # learn non-clicks together with clicks of their age, or "at-end" of their window
+DAY = 86400.0  # seconds; a stream that leaps further ahead is stopped
 
 
 class StreamHistory(NamedTuple):
@@ -70,24 +66,24 @@ class StreamLearner:
     """A model that learns from a stream, into a run folder."""
 
     def __init__(self, config: Config, folder: str | Path, model: Model, options: StreamOptions, position: StreamPosition) -> None:
-        if not isinstance(model, DeepProbit):
-            raise InputError(f"the model is {config.kind!r}; only the deep probit models, such as pair-fm, can learn from a stream")
-        self.config, self.folder, self.model, self.options, self.position = config, Path(folder), model, options, position
+        if not isinstance(model, RowModel):
+            raise InputError(f"the model is {config.kind!r}, which is trained in batch; a stream needs one that learns row by row")
+        if isinstance(getattr(model, "learning", None), Passes):
+            raise InputError("[training] passes: a stream has no minibatches to visit several times; leave out passes, or give ep")
+        self.config, self.folder, self.options, self.position = config, Path(folder), options, position
+        self.model: RowModel = model
         self.tracker = Tracker(config.schema, config.training.period(config.schema))
-        if options.on_alarm not in ("hold", "drop"):
-            raise InputError(f"--on-alarm is {options.on_alarm!r}; allowed are 'hold' and 'drop'")
-        window, late = (_seconds(text, name) for name, text in (("--window", options.window), ("--late", options.late)))
-        if options.settle not in ("in-step", "at-end"):
-            raise InputError(f"--settle is {options.settle!r}; allowed are 'in-step' and 'at-end'")
-        in_step, seed = options.settle == "in-step", model.spec.seed
-        rate, sets = model.negative_rate, config.training.negatives
-        self.join = Join(config.schema, window, late, options.capacity, rate, seed, in_step=in_step, sets=sets)
+        spans = (("--window", options.window), ("--late", options.late), ("--skew", options.skew))
+        window, late, skew = (_seconds(text, name) for name, text in spans)
+        ages = tuple(sorted(_seconds(text.strip(), "--ages") for text in options.ages.split(","))) if options.ages else ()
+        seed, sets = getattr(model.spec, "seed", 0), config.training.negatives
+        self.join = Join(config.schema, window, late, options.capacity, model.negative_rate, seed, skew, ages, sets)
         self.watchdog = Watchdog(model)
         self.fields, self.honesty = FieldWatch(model), MartingaleWatch(model)
-        self._take_back = TakeBack(model) if options.on_alarm == "drop" else None
+        self.served = ServedPredictions()
+        self.known_in_time = StreamMetrics()  # predictions of what is known at the first age
         self.events = self.bad = self._bad_in_a_row = 0
         self.whole = True  # false in the middle of a pack, where there is no position to save
-        self.dropped = 0  # rows of abnormal stretches that were taken back
         self.gaps = 0  # in the stream, that were accepted
         self.source: str | None = None  # what kind of stream the position is in
         self.history = StreamHistory()
@@ -103,16 +99,11 @@ class StreamLearner:
         An automatic negative rate of a new one is computed from `first`, rows of its history.
         """
         if trained is not None:
-            if options.on_alarm == "drop" and isinstance(trained, DeepProbit) and trained.spec.adapt_prior:
-                raise InputError("--on-alarm drop needs fixed priors; train the model with --set model.adapt_prior=false")
             return cls(config, folder, trained, options, position)
         rate = config.training.negative_rate
         if rate == "auto" and first is None:
             raise InputError('negative_rate "auto" is computed from a log; for a stream, give a number, or a --burn-in')
         model = config.build(check_rate(rate)) if first is None else new_model(config, first)
-        if options.on_alarm == "drop" and isinstance(model, DeepProbit):
-            # An adapted prior is part of every row, and would outlive the stretch that taught it.
-            model = type(model).from_spec(model.schema, msgspec.structs.replace(model.spec, adapt_prior=False))
         return cls(config, folder, model, options, position)
 
     @classmethod
@@ -126,7 +117,7 @@ class StreamLearner:
             raise InputError(f"{folder} was started with --engine ray; continue it so, or choose another --out")
         if facts is None:
             raise InputError(f"{folder} holds a model that `pbodl online` did not write; choose another --out")
-        saved = StreamOptions(**facts["options"])
+        saved = saved_options(facts["options"])
         asked, given = (saved, ()) if options is None else (options, tuple(given))
         check_same(folder, config, snapshot.model, asked._asdict(), saved._asdict(), given, facts.get("negatives"))
         period = config.training.period(config.schema)
@@ -141,50 +132,62 @@ class StreamLearner:
             learner.fields.load_state(snapshot.parts["fields"])
         learner.continue_from(facts)
         learner.letters = UnsentLetters(**facts.get("letters", learner.letters._asdict()))
-        if learner._take_back is not None:
-            learner._take_back.load_state(snapshot.parts["stretch"])
+        learner.served.load_state(snapshot.parts["served"])
+        learner.known_in_time.load_state(snapshot.parts["known"])
         return learner
 
     def continue_from(self, facts: dict[str, Any]) -> None:
         """Continue from the `facts()` of a snapshot."""
-        self.events, self.bad, self._bad_in_a_row, self.dropped = facts["counts"]
+        self.events, self.bad, self._bad_in_a_row = facts["counts"]
         self.gaps, self.source = facts.get("gaps", 0), facts.get("source")
         self.history = StreamHistory(**facts["history"])
 
     def screened(self, events: Events, accept_leap: bool = False) -> Events:
         """The events, with those among the bad that are too far ahead of the stream.
 
-        Ten in a row are an InputError, before anything is learned from them; or, if accepted, a gap: the stream has paused.
+        Many in a row are a pause of the stream; one of more than a day is an InputError, before anything is learned, unless it is
+        accepted as a gap.
         """
         new = np.flatnonzero(self._is_new(events))
         strays, leap = self.join.strays(events.times[new])
         if leap >= 0:
-            ahead = f"from {_moment(self.join.watermark)} to {_moment(float(events.times[new][leap]))}"
-            if not accept_leap:
-                raise InputError(
-                    f"{BELIEVED} events in a row are more than a day ahead of the stream: it leaps {ahead}. Correct the clock of "
-                    "the producer; if the stream has really paused for that long, continue with --accept-gap"
-                )
+            far = float(events.times[new][leap])
+            ahead = f"from {_moment(self.join.watermark)} to {_moment(far)}"
+            if far - self.join.watermark > DAY:
+                if not accept_leap:
+                    raise InputError(
+                        f"{BELIEVED} events in a row are more than a day ahead of the stream: it leaps {ahead}. Correct the clock "
+                        "of the producer; if the stream has really paused for that long, continue with --accept-gap"
+                    )
+                self.gaps += 1
             logger.warning("the stream leaps %s", ahead)
-            self.gaps += 1
         if not len(strays):
             return events
-        reason = "its time {} is more than a day ahead of the stream, which is at {}"
+        reason = "its time {} is more than {} ahead of the stream, which is at {}; --skew says how much is allowed"
         at = self.join.watermark if self.join.watermark == self.join.watermark else float(events.times[new][0])
-        return events.and_bad({n: reason.format(_moment(float(events.times[n])), _moment(at)) for n in new[strays].tolist()})
+        skew, now = self.options.skew, _moment(at)
+        return events.and_bad({n: reason.format(_moment(float(events.times[n])), skew, now) for n in new[strays].tolist()})
 
     def take(self, events: Events, position: StreamPosition, gaps: int = 0) -> Joined:
         """Learn from a pack of events; `position` is the run's position after it, `gaps` how many were accepted before it."""
         self.whole = False
         self.gaps += gaps
-        strays = self.join.stray_count
+        before = self.join.metrics()
         self.bad += len(events.bad)
-        joined = self.join.add(self._new(events))
-        self.events += len(events) - (self.join.stray_count - strays)
-        self._learn(joined)
+        joined, final = self.join.add(self._new(events))
+        after = self.join.metrics()
+        self.events += len(events) - (after["strays"] - before["strays"])
+        self._say_outages(before, after)
+        self._learn(joined, final)
         self.position, self.whole = position, True
         self._count_bad(events)
         return joined
+
+    def _say_outages(self, before: dict[str, int], after: dict[str, int]) -> None:
+        if after["outages"] > before["outages"]:
+            logger.warning("the clicks are silent longer than chance explains: an outage; nothing is judged until clicks come")
+        if (given_up := after["given_up"] - before["given_up"]) > 0:
+            logger.warning("the clicks are back; %d impressions that were under way in the outage were given up", given_up)
 
     def _is_new(self, events: Events) -> NDArray[np.bool_]:
         """Which events the history did not contain."""
@@ -208,36 +211,47 @@ class StreamLearner:
     def end_history(self) -> None:
         """The log has ended; the stream begins."""
         self.history = self.history._replace(position=None)
-        known = self.tracker.overall()
-        clicks = known.ctr * known.rows if known.rows else 0.0
-        self.join.skip_holding(clicks, known.rows - clicks)
 
-    def finish(self) -> None:
-        """The stream has ended: settle the impressions that still wait."""
-        self._learn(self.join.close_windows())
+    def _learn(self, joined: Joined, final: FinalLabels) -> None:
+        if len(joined):
+            self.honesty.before(joined.batch)
+            predicted = self.model.learn(joined.batch)
+            served = joined.roles == PREDICT
+            self.served.put(joined.numbers[served], predicted[served])
+            self._watch(joined, predicted)
+        else:
+            predicted = np.zeros(0)
+        self._track(joined, predicted, final)
 
-    def _learn(self, joined: Joined) -> None:
+    def _watch(self, joined: Joined, predicted: NDArray[np.float64]) -> None:
+        """Watch each impression at its first age: what is known of it then, and what the model expected to be known."""
+        first = first_of(joined)
+        if not len(first):
+            return
+        batch, expected = joined.batch.take(first), predicted[first] * joined.came[first]
+        assert batch.clicks is not None
+        self.fields.after(batch)
+        self.known_in_time.add(expected, batch.clicks, joined.stands_for[first])
         start = 0
-        while start < len(joined):
-            stop = min(len(joined), start + self.watchdog.room)
-            batch = joined.batch.rows(start, stop)
-            if self._take_back is not None:
-                self._take_back.note(batch)
-            self.honesty.before(batch)
-            predicted = self.model.learn(batch)
-            self.fields.after(batch)
-            self.tracker.add(batch, predicted, joined.stands_for[start:stop])
-            abnormal = self.watchdog.after(batch, joined.roles[start:stop], predicted)
-            if self._take_back is not None and self.watchdog.room == self.watchdog.stretch:
-                self._end_stretch(self._take_back, abnormal)
+        while start < len(batch):
+            stop = min(len(batch), start + self.watchdog.room)
+            self.watchdog.after(batch.rows(start, stop), expected[start:stop])
             start = stop
 
-    def _end_stretch(self, taken: TakeBack, abnormal: str | None) -> None:
-        if abnormal is not None:
-            self.dropped += taken.undo()
-            # What the stretch taught is gone, so publishing can continue.
-            self.watchdog.release()
-        taken.begin()
+    def _track(self, joined: Joined, predicted: NDArray[np.float64], final: FinalLabels) -> None:
+        """Count the rows whose label is final, in the order in which it became so."""
+        rows = np.flatnonzero(joined.roles == JOINED)
+        ctr = np.concatenate([predicted[rows], self.served.take(final.numbers)])
+        if not len(ctr):
+            return
+        batch = final.batch if not len(rows) else joined.batch.take(rows)
+        if len(rows) and len(final.numbers):
+            batch = concat([batch, final.batch])
+        weights = np.concatenate([joined.stands_for[rows], np.ones(len(final.numbers))])
+        order = np.argsort(np.concatenate([2 * rows + 1, 2 * final.after]), kind="stable")
+        order = order[~np.isnan(ctr[order])]
+        if len(order):
+            self.tracker.add(batch.take(order), ctr[order], weights[order])
 
     def _count_bad(self, events: Events) -> None:
         first, most, last = events.runs
@@ -262,23 +276,23 @@ class StreamLearner:
         facts = self.facts() | {"options": self.options._asdict(), "watchdog": watchdog, "period": period}
         facts |= {"letters": self.letters._asdict(), "negatives": self.config.training.negatives.plain()}
         parts = {"metrics": arrays, "join": self.join.state(), "watchdog": watched, "fields": self.fields.state()}
-        if self._take_back is not None:
-            parts["stretch"] = self._take_back.state()
+        parts |= {"served": self.served.state(), "known": self.known_in_time.state()}
         return save(self.model, self.folder, {"online": facts, "tracker": tracker, "rows": self.events}, parts)
 
     def facts(self) -> dict[str, Any]:
         """Where the learner is in its stream, as plain data."""
         return {
             "position": self.position.plain(),
-            "counts": [self.events, self.bad, self._bad_in_a_row, self.dropped],
+            "counts": [self.events, self.bad, self._bad_in_a_row],
             "history": self.history._asdict(),
             "gaps": self.gaps,
             "source": self.source,
+            "silent_since": self.join.silent_since,
         }
 
     def metrics(self) -> dict[str, Any]:
         """Counters and figures, as plain data."""
-        figures = self.tracker.overall()
+        figures, known = self.tracker.overall(), self.known_in_time.figures()
         return {
             "events": self.events,
             "bad": self.bad,
@@ -289,8 +303,9 @@ class StreamLearner:
             "log_loss": figures.log_loss if figures.rows else None,
             "ctr": figures.ctr if figures.rows else None,
             "auc": figures.auc if figures.auc == figures.auc else None,
+            "known_log_loss": known.log_loss if known.rows else None,
+            "known_calibration": known.calibration if known.calibration == known.calibration else None,
             "alarms": self.watchdog.alarms,
-            "dropped": self.dropped,
             "held": self.watchdog.held,
         }
 

@@ -8,7 +8,8 @@ A model learns new odds within about fifty rows, and then expects what it sees. 
 stretches before, a slowly changing mean, and so is the share of rows without a field. Factors compare odds: clicks that become the
 rule are as abnormal as clicks that stop.
 
-A non-click that is taken back, because it was clicked after all, is subtracted from the sums again.
+A row counts at the first age at which it is judged: whether its click came by then, and what the model expected of that, p F. So a
+young impression is no non-click.
 """
 
 from collections.abc import Mapping
@@ -19,8 +20,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.hashing import hash_value
-from pbodl.models.deep_probit import DeepProbit
-from pbodl.streaming.join.join_rules import TAKE_BACK
+from pbodl.models.contract import Model
 
 STRETCH = 2000  # rows that are judged together
 LEARNING = 20  # stretches at the start that are not judged: a new model does not know what to expect
@@ -53,7 +53,7 @@ class Watchdog:
     held  why publishing is held; None while it is not
     """
 
-    def __init__(self, model: DeepProbit, stretch: int = STRETCH) -> None:
+    def __init__(self, model: Model, stretch: int = STRETCH) -> None:
         fields = [field.name for field in model.schema.fields]
         self._names = fields
         self._missing_keys = np.array([hash_value(field.key_name, None) for field in model.schema.fields], np.uint64)
@@ -64,7 +64,7 @@ class Watchdog:
         self._usual_ctr = 0.0
         self._usual_surprise = 1.0
         self._last_ctr, self._last_missing = 0.0, np.zeros(len(fields))  # in the last stretch
-        self._learned = 0  # rows of this stretch, including those taken back
+        self._learned = 0  # rows of this stretch
         self.stretches = 0  # judged so far
         self.alarms = 0
         self.held: str | None = None
@@ -74,9 +74,9 @@ class Watchdog:
         """How many rows are left in this stretch."""
         return self.stretch - self._learned
 
-    def after(self, batch: Batch, roles: NDArray[np.int8], predicted: NDArray[np.float64]) -> str | None:
-        """Count learned rows with the CTR predicted for each; at the end of a stretch, returns what is abnormal."""
-        self.count(batch, roles, predicted)
+    def after(self, batch: Batch, predicted: NDArray[np.float64]) -> str | None:
+        """Count learned rows with the probability predicted of each click; at the end of a stretch, returns what is abnormal."""
+        self.count(batch, predicted)
         return self._end()
 
     def gather(self, others: "StretchEvidence") -> str | None:
@@ -107,17 +107,16 @@ class Watchdog:
         self._missing[:] = 0.0
         return reason
 
-    def count(self, batch: Batch, roles: NDArray[np.int8], predicted: NDArray[np.float64]) -> None:
+    def count(self, batch: Batch, predicted: NDArray[np.float64]) -> None:
         """Count learned rows, and judge nothing."""
         assert batch.clicks is not None
-        sign = np.where(roles == TAKE_BACK, -1.0, 1.0)
         p, clicked = np.clip(predicted, 1e-15, 1.0 - 1e-15), batch.clicks > 0
         yes, no = -np.log(p), -np.log1p(-p)
         share = p / (p + (1.0 - p) * self._rate)  # of clicks, if only a share of non-clicks is kept
-        chance = np.where(sign > 0, share * (1.0 - share), 0.0)
+        chance = share * (1.0 - share)
         self._sums += (
-            sign.sum(), clicked.sum(), share @ sign, chance.sum(), np.where(clicked, yes, no) @ sign,
-            (share * yes + (1.0 - share) * no) @ sign, (chance * (yes - no) ** 2).sum(),
+            len(p), clicked.sum(), share.sum(), chance.sum(), np.where(clicked, yes, no).sum(),
+            (share * yes + (1.0 - share) * no).sum(), (chance * (yes - no) ** 2).sum(),
         )  # fmt: skip
         missing = batch.keys == self._missing_keys[batch.fields]
         self._missing += np.bincount(batch.fields[missing], minlength=len(self._names))
@@ -159,10 +158,6 @@ class Watchdog:
         self._usual_ctr += weight * (self._last_ctr - self._usual_ctr)
         surprise = min(abs(self._surprise()), OUTLIER * self._usual_surprise)
         self._usual_surprise = max(1.0, (self._usual_surprise**2 * (1 - MEMORY) + MEMORY * surprise**2) ** 0.5)
-
-    def release(self) -> None:
-        """Continue publishing: what the abnormal stretch taught is gone."""
-        self.held = None
 
     def accept(self) -> None:
         """Continue publishing: a person says that the data is right, so the latest stretch is the new normal."""

@@ -17,7 +17,7 @@ def status_line(values: Mapping[str, Any]) -> str:
     """The state of a learner in one line, from its figures.
 
     >>> status_line({"source": "clicks/", "rows_learned": 12000, "rows_per_second": 800.4, "waiting": 31, "version": 4})
-    'learning from clicks/: 12,000 rows, 800/s; 31 impressions wait for a click; version 4 published'
+    'learning from clicks/: 12,000 rows, 800/s; 31 impressions wait to be judged; version 4 published'
     """
     if "rows_learned" not in values:
         return f"connecting to {values['source']}"
@@ -32,13 +32,15 @@ def status_line(values: Mapping[str, Any]) -> str:
     if age is not None and age < RECENT:
         behind.append(f"{_span(age)} old")
     parts += ["lag " + ", ".join(behind)] if behind else []
-    parts.append(f"{values.get('waiting', 0):,} impressions wait for a click")
+    parts.append(f"{values.get('waiting', 0):,} impressions wait to be judged")
     if values.get("version"):
         parts.append(f"version {values['version']:,} published")
     if values.get("bad"):
         parts.append(f"{values['bad']:,} bad events")
     if values.get("alarms"):
         parts.append(f"{values['alarms']:,} alarms")
+    if values.get("clicks_silent"):
+        parts.append("NO CLICKS COME, although some were due: nothing is judged")
     if values.get("held"):
         parts.append(f"PUBLISHING IS HELD: {values['held']}")
     return "; ".join(parts)

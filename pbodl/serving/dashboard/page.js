@@ -142,6 +142,10 @@ async function takeWatch() {
   say("martingale", Number.isFinite(ratio) ? `Martingale ratio ${ratio.toFixed(2)}: predictions change by ${ratio.toFixed(2)} times what their variance expects. Near 1 the uncertainty is honest; well above 1 the model is too sure, or the world drifts.`
     : "The martingale ratio appears once 50,000 rows were learned.");
   calibrationPlot(find("reliability"), [{ name: "predicted and observed", colour: 0, groups: (watch.reliability ?? []).map((one) => [one.weight, one.predicted, one.observed]) }], { name: "Reliability" });
+  const delays = (watch.delays ?? []).filter((one, index, all) => one.judged || index % 3 === 0 || index === all.length - 1);
+  find("delays-part").hidden = !delays.length;
+  if (delays.length) barChart(find("delays"), delays.map((one) => duration(one.age)), [{ name: "clicks that have come", colour: 0, bars: delays.map((one) => ({ label: duration(one.age), value: one.share, text: one.judged ? "judged" : "", title: `${(100 * one.share).toFixed(1)} % of the clicks have come ${duration(one.age)} after the impression` })) }],
+    { name: "How soon clicks come" });
   const percent = (share) => (Number.isFinite(share) ? `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %` : "–");
   const table = (id, head, lines) => find(id).replaceChildren(find(id).caption, element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...lines));
   const row = (name, ...cells) => element("tr", {}, element("th", { scope: "row", title: name }, name), ...cells.map((cell) => element("td", {}, cell)));

@@ -41,10 +41,10 @@ from pbodl.streaming.cluster.stream_actor import PARTITIONS, ActorTask
 from pbodl.streaming.cluster.stream_worker import WorkerSettings, figures_of
 from pbodl.streaming.metrics_board import EVERY, MetricsPage
 from pbodl.streaming.online_service import Options, trained_model
-from pbodl.streaming.same_run import check_same
+from pbodl.streaming.same_run import check_same, saved_options
 from pbodl.streaming.sources.broker import Broker
 from pbodl.streaming.sources.event_source import StreamPosition, open_source
-from pbodl.streaming.stream_learner import StreamHistory, StreamLearner, StreamOptions
+from pbodl.streaming.stream_learner import StreamHistory, StreamLearner
 from pbodl.streaming.watchdog import Watchdog
 from pbodl.system.atomic_files import write_file
 from pbodl.system.folder_lock import writing
@@ -80,8 +80,6 @@ def online_on_ray(config: Config, options: Options, cluster: ClusterOptions, sho
     if not 1 <= cluster.shards <= 4096:
         raise InputError(f"shards is {cluster.shards}; it must be a whole number from 1 to 4096")
     check_limit(cluster.shard_timeout)
-    if options.join.on_alarm == "drop":
-        raise InputError("--on-alarm drop needs all rows in one process; with --engine ray, use --on-alarm hold (the default)")
     if options.speed is not None:
         raise InputError("--speed is for replaying a file in one process; leave it out with --engine ray")
     stream_burn_in(config.training.burn_in)
@@ -120,7 +118,7 @@ def _begun(config: Config, options: Options, cluster: ClusterOptions, partitions
     facts = snapshot.facts.get(CLUSTER)
     if facts is None:
         raise InputError(f"{options.out} was not started with --engine ray; choose another --out, or leave --engine out")
-    saved = facts["options"]
+    saved = saved_options(facts["options"])._asdict()
     check_same(options.out, config, snapshot.model, options.join._asdict(), saved, options.given, facts.get("negatives"))
     kind = _kind(partitions)
     if facts["source"] != kind:
@@ -132,17 +130,19 @@ def _begin(config: Config, options: Options, cluster: ClusterOptions, partitions
     """Learn the history, in this process, and write the first snapshot."""
     trained = trained_model(config, options)
     learner = StreamLearner.start(config, options.out, options.join, StreamPosition(), _first(config, options), trained)
-    model, known = learner.model, None
+    model = learner.model
+    if not isinstance(model, DeepProbit):
+        raise InputError(
+            f"the model is {model.kind!r}; with --engine ray it must be a deep probit model, such as pair-fm"
+        )
     if options.burn_in:
         with open_log(list(options.burn_in), config.schema) as reader:
             for chunk in reader:
                 learner.learn_history(chunk.batch, {})
                 if stop:
                     return
-        figures = learner.tracker.overall()
-        known = [figures.ctr * figures.rows, (1.0 - figures.ctr) * figures.rows] if figures.rows else None
     history = learner.history._replace(position=None)
-    places = {partition.name: _start_of(partition, options.begin, stop, history, known) for partition in partitions}
+    places = {partition.name: _start_of(partition, options.begin, stop, history) for partition in partitions}
     negatives = config.training.negatives.plain()
     about = {"options": options.join._asdict(), "source": _kind(partitions), "negatives": negatives}
     facts = {CLUSTER: about, PARTITIONS: places}
@@ -174,15 +174,13 @@ def _first(config: Config, options: Options) -> Batch | None:
     return chunk.batch
 
 
-def _start_of(
-    partition: Partition, begin: str, stop: StopRequest, history: StreamHistory, known: list[float] | None
-) -> dict[str, Any]:
+def _start_of(partition: Partition, begin: str, stop: StopRequest, history: StreamHistory) -> dict[str, Any]:
     """The record of a partition that nobody has read yet."""
     source = open_source(partition.address)
     with closing(source):
         position = Broker(source, stop).ask(lambda: source.start(begin))
-    facts = {"position": position.plain(), "counts": [0, 0, 0, 0], "history": history._asdict(), "gaps": 0, "source": source.kind}
-    return facts | {"rows": 0, "known": known}
+    facts = {"position": position.plain(), "counts": [0, 0, 0], "history": history._asdict(), "gaps": 0, "source": source.kind}
+    return facts | {"rows": 0}
 
 
 def _kind(partitions: list[Partition]) -> str:
@@ -198,8 +196,8 @@ def _plan(
     new = check_partitions(list(known), [partition.name for partition in partitions])
     # A new partition has its events from its first on; the history reaches as far as for the others.
     history = StreamHistory(**next(iter(known.values()))["history"])
-    fresh = {one.name: _start_of(one, "start", stop, history, None) for one in partitions if one.name in new}
-    saved = StreamOptions(**snapshot.facts[CLUSTER]["options"])
+    fresh = {one.name: _start_of(one, "start", stop, history) for one in partitions if one.name in new}
+    saved = saved_options(snapshot.facts[CLUSTER]["options"])
     capacity = options.join.capacity if "capacity" in options.given else saved.capacity
     saved = saved._replace(capacity=max(-(-capacity // len(partitions)), 1))
     out = options.out.absolute()
@@ -268,11 +266,8 @@ class ClusterService:
         return self.figures() | {"ledger": session.ledger}
 
     def _ended(self) -> bool:
-        """Whether the stream has ended and all of it is learned; first lets the workers settle what waits for clicks."""
-        if not self._options.until_end or not self.session.done:
-            return False
-        ended, self.session.finishing = self.session.finishing, True
-        return ended
+        """Whether the stream has ended and all of it is learned."""
+        return self._options.until_end and self.session.done
 
     def _tend(self, config: Config) -> None:
         """Publish and save, if it is time."""

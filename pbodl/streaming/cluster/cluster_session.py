@@ -71,7 +71,6 @@ class ClusterSession:
         self._priors, self.seen = priors_of(facts["entries"]), plan.snapshot.counters["rows_learned"]
         self._adapts = adapts(model, settings.workers, settings.merge)
         self.limit = next_moment(self.seen) if self._adapts else float("inf")  # rows at which the workers stop for a new prior
-        self.finishing = False
         self._saving: threading.Thread | None = None
         self._start(secrets.token_bytes(TOKEN))
 
@@ -120,8 +119,8 @@ class ClusterSession:
 
         saving  processes that have just started stay held, and those that have failed may be saved as they are
         """
-        limit, finishing = str(self.limit).encode(), b"1" if self.finishing else b"0"
-        calls = [("report", (str(number + 1).encode(), limit, finishing)) for number in self._numbers]
+        limit = str(self.limit).encode()
+        calls = [("report", (str(number + 1).encode(), limit)) for number in self._numbers]
         abnormal = None
         for worker, answer in enumerate(self._ask_workers(*calls)):
             report, metrics, evidence = decode_report(answer)

@@ -32,8 +32,8 @@ from pbodl.streaming.cluster.partition_learner import PartitionLearner
 from pbodl.streaming.cluster.stream_worker import PartitionLane, StreamWorker, WorkerSettings
 from pbodl.streaming.dead_letters import DeadLetters
 from pbodl.streaming.events import EventDecoder
+from pbodl.streaming.same_run import StreamOptions
 from pbodl.streaming.sources.event_source import StreamPosition, open_source
-from pbodl.streaming.stream_learner import StreamOptions
 from pbodl.streaming.stream_reader import AHEAD, ReadStep, StreamReader
 from pbodl.streaming.watchdog import StretchEvidence
 from pbodl.system.patience import when_there_is_room
@@ -97,7 +97,6 @@ class StreamActor:
         self._turn = threading.Condition()
         self._held, self._resting = True, False
         self._failure: tuple[str, bool] | None = None
-        self._finishing = False
         self._report, self._number = b"", 0
         self._records: dict[str, dict[str, Any]] = {}
         self._lanes: list[tuple[PartitionLane, StreamReader, ReadAhead[ReadStep]]] = []
@@ -127,8 +126,6 @@ class StreamActor:
                 learner.continue_record(facts, arrays[part_of_partition(name)])
             else:
                 learner.continue_from(facts)
-                if facts.get("known") is not None:
-                    learner.join.skip_holding(*facts["known"])
             learner.forgive()
             target = task.dead_letters if "://" in task.dead_letters else Path(task.dead_letters) / f"{name}.jsonl"
             letters = DeadLetters(target, address, learner.bad)
@@ -174,8 +171,6 @@ class StreamActor:
                     break
                 lane.take(step)
                 worked = True
-            if self._finishing:
-                lane.finish()
             if (learned := self._worker.begin(lane)) is not None:
                 self._worker.finish(learned)
                 worked = True
@@ -204,13 +199,12 @@ class StreamActor:
             {part_of_partition(name): write_part(place, part_of_partition(name), arrays) for name, arrays in records.items()}
         )
 
-    def report(self, number: Bytes, limit: Bytes, finishing: Bytes) -> Bytes:
+    def report(self, number: Bytes, limit: Bytes) -> Bytes:
         """Report `number`, with the figures since the one before; the same number again gives the same answer."""
         worker = self._worker
         if worker is None:
             return self._nothing()
         worker.limit = float(limit)
-        self._finishing = finishing == b"1"
         if int(number) != self._number:
             with self._turn:  # not while a minibatch is counted
                 held, self._held = self._held, True
@@ -238,7 +232,7 @@ class StreamActor:
             facts = learner.record_facts()
             watermark = mark if mark == mark else None
             partitions[learner.name] = RecordStart(facts, learner.ledger(), counters, watermark, reader.lag, reader.source.away)
-        done = all(lane.done and (lane.finished or not self._finishing) for lane, _, _ in self._lanes)
+        done = all(lane.done for lane, _, _ in self._lanes)
         about = ActorReport(
             self._epoch, number, partitions, worker.seen, worker.schedule.brakes, worker.lost_predictions, done, failure,
             is_input_error,

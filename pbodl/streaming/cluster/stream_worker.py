@@ -25,7 +25,8 @@ from pbodl.parallel.message import Message, encode, split
 from pbodl.parallel.schedule import Schedule
 from pbodl.parallel.worker import Worker, plan
 from pbodl.streaming.cluster.partition_learner import PartitionLearner
-from pbodl.streaming.join.click_join import Joined
+from pbodl.streaming.join.click_join import Joined, first_of
+from pbodl.streaming.join.join_rules import JOINED
 from pbodl.streaming.stream_reader import ReadStep
 from pbodl.streaming.watchdog import StretchEvidence, Watchdog
 from pbodl.training.stream_metrics import StreamMetrics
@@ -64,19 +65,13 @@ class PartitionLane:
         self.learner, self._accept_leap, self._dead = learner, accept_leap, dead
         self.sequence = 0  # of the last message that all shards have
         self.redo = 0  # rows of a message that only some of them have
-        self.ended = self.finished = False  # its source has ended; what waited for clicks was settled
+        self.ended = False  # its source has ended
 
     def take(self, step: ReadStep) -> None:
         """Join events that were read."""
         events = self.learner.screened(step.events, self._accept_leap)
         self._dead(events.bad)
         self.learner.take(events, step.position, step.gaps)
-
-    def finish(self) -> None:
-        """The stream has ended: settle what still waits."""
-        if self.ended and not self.finished:
-            self.learner.finish()
-            self.finished = True
 
     @property
     def done(self) -> bool:
@@ -149,15 +144,25 @@ class StreamWorker:
         versions = self._ask([("push", (part, self._epoch)) for part in parts])
         self._others.append(max(0, int.from_bytes(versions[0], "little") - learned.version))
         lane.sequence += 1
-        lane.learner.learned(len(joined))
+        lane.learner.learned(joined, None if lane.redo else learned.ctr)
         self.seen += learned.message.counted
         if lane.redo:
             # Some shards had learned these rows: predicting them again would flatter the figures.
             self.lost_predictions += lane.redo
             lane.redo = 0
             return
-        self.metrics.add(learned.ctr, joined.batch.clicks, joined.stands_for)  # type: ignore[arg-type]
-        self._watched.count(joined.batch, joined.roles, learned.ctr)
+        self._count(joined, learned.ctr)
+        ctr, clicks, weights = lane.learner.take_final()
+        if len(ctr):
+            self.metrics.add(ctr, clicks, weights)
+
+    def _count(self, joined: Joined, ctr: NDArray[np.float64]) -> None:
+        """Count rows that came joined in the figures, and show the watchdog what is known of others at their first age."""
+        first, rows = first_of(joined), joined.roles == JOINED
+        batch = joined.batch.take(first)
+        self._watched.count(batch, ctr[first] * joined.came[first])
+        if rows.any():
+            self.metrics.add(ctr[rows], joined.batch.clicks[rows], joined.stands_for[rows])  # type: ignore[index]
 
     def take_evidence(self) -> tuple[dict[str, NDArray], StretchEvidence]:
         """The figures and the watchdog's evidence since the last call."""

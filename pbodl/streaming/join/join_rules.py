@@ -1,7 +1,7 @@
 """The rules that join events, one event at a time; `click_join` says what they are for.
 
-`waiting` is the ring of impressions, `early` the ring of clicks whose impression has not come. The rules write the rows to learn
-into `numbers` and `roles`; `size` is how many there are.
+`waiting` is the ring of impressions, `early` the ring of clicks whose impression has not come. The rules write operations into
+`out`: what to learn, in order.
 """
 
 from typing import NamedTuple
@@ -9,253 +9,337 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import jit
-from pbodl.data.sampling import times_kept
+from pbodl._jit import inlined, kernel
+from pbodl.data.sampling import is_kept, times_kept
 from pbodl.streaming.events import CLICK, IMPRESSION
+from pbodl.streaming.join.delays import TARGETS, choose_ages_when_due, count_click, follow
 from pbodl.streaming.join.id_ring import DONE, enter, find, leave, retire
+from pbodl.streaming.join.silence import AGE, NEXT, SILENT, SINCE, count_heard, hear_click, is_outage
+from pbodl.streaming.join.stream_clock import AGREE, advance
 
-# The state of an impression.
-WAITING, HELD, CLICKED, NEGATIVE, UNSAMPLED = range(5)
-# What to learn from a row.
-NO, YES, TAKE_BACK = range(3)
+# The state of an impression: not judged yet; judged as a non-click so far; its click is learned; given up.
+UNJUDGED, OPEN, LEARNED, GIVEN_UP = range(4)
+# What an operation is: a prediction alone; the first stage of an impression; a later one; a row that came joined.
+PREDICT, FIRST, LATER, JOINED = range(4)
+OLDEST, WITH_ROW, NEXT_NUMBER = range(3)  # marks of the ring of impressions
 COUNTERS = (
-    "impressions", "clicks", "joined", "positives", "negatives", "unsampled", "corrected", "late", "duplicate_impressions",
-    "duplicate_clicks", "orphan_clicks", "hurried", "forgotten", "strays",
+    "impressions", "clicks", "joined", "judged", "positives", "negatives", "unsampled", "duplicate_impressions",
+    "duplicate_clicks", "orphan_clicks", "late", "given_up", "unjudged", "crowded_out", "censored_clicks", "outages", "strays",
+    "leaps",
 )  # fmt: skip
 (
-    IMPRESSIONS, CLICKS, JOINED_ROWS, POSITIVES, NEGATIVES, UNSAMPLEDS, CORRECTED, LATE, DOUBLE_IMPRESSIONS, DOUBLE_CLICKS, ORPHANS,
-    HURRIED, FORGOTTEN, STRAYS,
+    IMPRESSIONS, CLICKS, JOINED_ROWS, JUDGED, POSITIVES, NEGATIVES, UNSAMPLED, DOUBLE_IMPRESSIONS, DOUBLE_CLICKS, ORPHANS, LATE,
+    GIVEN_UP_ONES, NEVER_JUDGED, CROWDED_OUT, CENSORED, OUTAGES, STRAYS, LEAPS,
 ) = range(len(COUNTERS))  # fmt: skip
-BELIEVED = 10  # consecutive events that must leap ahead of the watermark before the leap is believed
-SEARCH = 8  # impressions to inspect for each one to settle beside a click; where most are settled, the few left may wait
+NEWS = 0.01  # a later non-click is judged if at least this share of the clicks has come since
+LATER_KEPT = 0.5  # of the later non-clicks are learned, with the power 2: they say little
+STAGE_SEED = np.uint64(0x5354414745)
+MANY_EDGES = np.uint64(64)  # more than there are edges
+LATER_STAGE = 1e-30  # in place of an F of 0: models count an impression by the stage that begins with 0
 
 
 class Rules(NamedTuple):
     """Constants of a stream."""
 
     window: float
-    late: float
-    leap: float
+    horizon: float
+    skew: float
     seed: np.uint64
     rate: float
     sets: int  # of workers, each with its own sample of the negatives
-    in_step: bool  # non-clicks are settled with clicks of their age, and not only at the window's end
+    rows: int  # impressions whose row is kept
 
 
-class Clock(NamedTuple):
-    times: NDArray[np.float64]  # watermark, start of the stream
-    known: NDArray[np.float64]  # clicks and non-clicks of the history; non-clicks still due to clicks that came
-    flags: NDArray[np.int64]  # whether it has started; whether clicks are held at first; events in a row that leapt ahead
+class Stages(NamedTuple):
+    """How far impressions are, by their slot in the ring."""
+
+    clicked: NDArray[np.float64]  # when the click came; infinity before
+    came: NDArray[np.float32]  # F at the last age judged; 0 before the first
+    passed: NDArray[np.int64]  # by edge of the delays: number of the next impression to pass it
 
 
-@jit
-def settle(waiting, rules, number, counters, numbers, roles, size):
-    """Decide that a waiting impression was not clicked. Returns `size`. MODIFIES: all arrays."""
-    place = number % len(waiting.ids)
-    if times_kept(np.uint64(number), rules.seed, rules.rate, rules.sets):
-        waiting.status[place] = NEGATIVE
-        counters[NEGATIVES] += 1
-        numbers[size], roles[size] = number, NO
-        return size + 1
-    waiting.status[place] = UNSAMPLED
-    counters[UNSAMPLEDS] += 1
-    return size
+class Out(NamedTuple):
+    """What one call puts out. `sizes`: events and rows read, operations, final labels."""
+
+    numbers: NDArray[np.int64]
+    roles: NDArray[np.int8]
+    clicks: NDArray[np.float32]
+    before: NDArray[np.float32]
+    by: NDArray[np.float32]
+    came: NDArray[np.float32]  # F at the age of the operation; `by` is another where non-clicks are sampled
+    powers: NDArray[np.float32]
+    final_numbers: NDArray[np.int64]
+    final_clicks: NDArray[np.float32]
+    final_after: NDArray[np.int64]  # operations before it
+    sizes: NDArray[np.int64]
 
 
-@jit
-def settle_beside(waiting, clock, rules, number, counters, numbers, roles, size):
-    """Settle waiting impressions beside one that was clicked, as many as there are to a click. Returns `size`. MODIFIES: arrays."""
-    others = counters[NEGATIVES] + counters[UNSAMPLEDS] - counters[CORRECTED] + clock.known[1]
-    # Half a click more: that many of the settled ones will still be clicked, and be taken back.
-    to_a_click = others / max(counters[POSITIVES] + clock.known[0], 1.0) + 0.5
-    due = clock.known[2] + to_a_click
-    for step in range(1, np.int64(SEARCH * due) + 2):
-        if due < 1.0 or (number - step < waiting.marks[1] and number + step >= waiting.marks[2]):
-            break
-        for beside in (number - step, number + step):
-            here = waiting.marks[1] <= beside < waiting.marks[2]
-            if due >= 1.0 and here and waiting.status[beside % len(waiting.ids)] == WAITING:
-                size = settle(waiting, rules, beside, counters, numbers, roles, size)
-                due -= 1.0
-    clock.known[2] = due % 1.0
-    return size
+@inlined
+def put_out(out, number, role, click, before, by, came, power):
+    """Write an operation. MODIFIES: out."""
+    size = out.sizes[2]
+    out.numbers[size], out.roles[size], out.clicks[size] = number, role, click
+    out.before[size], out.by[size], out.came[size], out.powers[size] = before, by, came, power
+    out.sizes[2] += 1
 
 
-@jit
-def decide(waiting, rules, counters, numbers, roles, size):
-    """Settle the first undecided impression: negative, unless its click was held. Returns `size`. MODIFIES: all arrays."""
-    number = waiting.marks[1]
-    place = number % len(waiting.ids)
-    if waiting.status[place] == HELD:
-        waiting.status[place] = CLICKED
+@inlined
+def judge(waiting, stages, delays, rules, number, edge, counters, out):
+    """Judge an impression at an age: whether its click came by then. MODIFIES: all arrays.
+
+    With all non-clicks, a click is p / (1 - F(a) p) and a non-click (1 - F(b) p) / (1 - F(a) p). With a share w of them, a click
+    is p, and a non-click (1 - F'' p) to the power (F(b) - F(a)) / F'', with 1 - F'' = w (1 - F(b)): at the truth, both slopes
+    cancel at each age.
+    """
+    place = number & (len(waiting.ids) - 1)
+    clicked = stages.clicked[place] <= waiting.times[place] + delays.edges[edge]
+    before, by = np.float64(stages.came[place]), delays.came[edge]
+    first = waiting.status[place] == UNJUDGED
+    role, start = (FIRST, 0.0) if first else (LATER, LATER_STAGE)
+    if clicked:
+        counters[JUDGED] += first
         counters[POSITIVES] += 1
-        numbers[size], roles[size] = number, YES
-        size += 1
-    elif waiting.status[place] == WAITING:
-        size = settle(waiting, rules, number, counters, numbers, roles, size)
-    waiting.marks[1] += 1
-    return size
+        waiting.status[place] = LEARNED
+        put_out(out, number, role, 1.0, before if rules.rate >= 1.0 else start, 1.0, by, 1.0)
+        return
+    if not first and by - before < NEWS:
+        return
+    stages.came[place] = by
+    waiting.status[place] = OPEN
+    counters[JUDGED] += first
+    if rules.rate < 1.0 and times_kept(np.uint64(number), rules.seed, rules.rate, rules.sets) == 0:
+        counters[UNSAMPLED] += first
+        return
+    counters[NEGATIVES] += first
+    power = 1.0
+    if not first:
+        if not is_kept(np.uint64(number) * MANY_EDGES + np.uint64(edge), rules.seed ^ STAGE_SEED, LATER_KEPT):
+            return
+        power /= LATER_KEPT
+    if rules.rate < 1.0:
+        by_kept = 1.0 - rules.rate * (1.0 - by)
+        put_out(out, number, role, 0.0, start, by_kept, by, power * (by - before) / by_kept)
+    else:
+        put_out(out, number, role, 0.0, before, by, by, power)
 
 
-@jit
-def pass_time(waiting, early, rules, now, counters, numbers, roles, size):
-    """Settle and forget what the watermark `now` has left behind. Returns `size`. MODIFIES: all arrays."""
-    capacity = len(waiting.ids)
-    while waiting.marks[1] < waiting.marks[2]:
-        place = waiting.marks[1] % capacity
-        if waiting.status[place] in (WAITING, HELD) and waiting.deadlines[place] >= now:
-            break
-        size = decide(waiting, rules, counters, numbers, roles, size)
-    while waiting.marks[0] < waiting.marks[1]:
-        place = waiting.marks[0] % capacity
-        if waiting.status[place] != DONE and waiting.deadlines[place] + rules.late >= now:
+@inlined
+def pass_ages(waiting, stages, delays, rules, until, counters, out):
+    """Let impressions pass all ages that they have before `until`. MODIFIES: all arrays."""
+    mask, last = len(waiting.ids) - 1, len(delays.edges) - 1
+    follow(delays)
+    choose_ages_when_due(delays)
+    for edge in range(last + 1):
+        age = delays.edges[edge]
+        number = max(stages.passed[edge], waiting.marks[OLDEST])
+        while number < waiting.marks[NEXT_NUMBER] and waiting.times[number & mask] + age < until:
+            place = number & mask
+            if waiting.status[place] <= LEARNED:
+                delay = stages.clicked[place] - waiting.times[place]
+                if delay <= age:
+                    count_click(delays, edge, delay)
+                if number >= waiting.marks[WITH_ROW]:
+                    if delays.judged[edge] and waiting.status[place] != LEARNED:
+                        judge(waiting, stages, delays, rules, number, edge, counters, out)
+                    if edge == last:
+                        size = out.sizes[3]
+                        out.final_numbers[size], out.final_after[size] = number, out.sizes[2]
+                        out.final_clicks[size] = 1.0 if delay <= age else 0.0
+                        out.sizes[3] += 1
+            number += 1
+        stages.passed[edge] = number
+
+
+@inlined
+def forget(waiting, early, stages, now, counters):
+    """Forget impressions that have passed all ages, and clicks that have waited for a window. MODIFIES: rings, counters."""
+    while waiting.marks[OLDEST] < waiting.marks[NEXT_NUMBER]:
+        done = waiting.status[waiting.marks[OLDEST] & (len(waiting.ids) - 1)] == DONE
+        if not done and waiting.marks[OLDEST] >= stages.passed[-1]:
             break
         retire(waiting)
+    waiting.marks[WITH_ROW] = max(waiting.marks[WITH_ROW], waiting.marks[OLDEST])
     while early.marks[0] < early.marks[2]:
-        place = early.marks[0] % len(early.ids)
+        place = early.marks[0] & (len(early.ids) - 1)
         if early.status[place] != DONE:
-            if early.deadlines[place] >= now:
+            if early.times[place] >= now:
                 break
             counters[ORPHANS] += 1
         retire(early)
-    return size
 
 
-@jit
-def make_room(waiting, rules, counters, numbers, roles, size):
-    """Settle or forget the oldest impression if there is no room for another. Returns `size`. MODIFIES: all arrays."""
-    if waiting.marks[2] - waiting.marks[0] == len(waiting.ids):
-        status = waiting.status[waiting.marks[0] % len(waiting.ids)]
-        counters[HURRIED] += status in (WAITING, HELD)
-        counters[FORGOTTEN] += status in (NEGATIVE, UNSAMPLED)
-        if waiting.marks[0] == waiting.marks[1]:
-            size = decide(waiting, rules, counters, numbers, roles, size)
+@inlined
+def ripen(waiting, delays, silence, now):
+    """Count the impressions that should have brought clicks by now. MODIFIES: silence."""
+    first = 0
+    while not delays.judged[first]:
+        first += 1
+    age, number = delays.edges[first], max(silence.marks[NEXT], waiting.marks[OLDEST])
+    # Where the age has just been chosen anew, those that are ripe at once bring no clicks at once.
+    counts, silence.sums[AGE] = age == silence.sums[AGE], age
+    while number < waiting.marks[NEXT_NUMBER] and waiting.times[number & (len(waiting.ids) - 1)] + age < now:
+        silence.sums[SINCE] += counts and waiting.status[number & (len(waiting.ids) - 1)] != DONE
+        number += 1
+    silence.marks[NEXT] = number
+
+
+@kernel
+def give_up_all(waiting, counters):
+    """An outage has ended: what is under way is not judged any more. MODIFIES: waiting, counters."""
+    for number in range(waiting.marks[OLDEST], waiting.marks[NEXT_NUMBER]):
+        place = number & (len(waiting.ids) - 1)
+        status = waiting.status[place]
+        if status <= LEARNED:
+            if number >= waiting.marks[WITH_ROW]:
+                counters[GIVEN_UP_ONES] += status != LEARNED
+                counters[NEVER_JUDGED] += status == UNJUDGED
+            waiting.status[place] = GIVEN_UP
+
+
+@inlined
+def make_room(waiting, rules, counters):
+    """Let go of the oldest row, and of the oldest impression, if there is no room for another. MODIFIES: waiting, counters."""
+    if waiting.marks[NEXT_NUMBER] - waiting.marks[WITH_ROW] == rules.rows:
+        status = waiting.status[waiting.marks[WITH_ROW] & (len(waiting.ids) - 1)]
+        counters[CROWDED_OUT] += status in (UNJUDGED, OPEN)
+        counters[NEVER_JUDGED] += status == UNJUDGED
+        waiting.marks[WITH_ROW] += 1
+    if waiting.marks[NEXT_NUMBER] - waiting.marks[OLDEST] == len(waiting.ids):
         retire(waiting)
-    return size
 
 
-@jit
-def add_impression(waiting, early, clock, rules, now, hold, key, counters, numbers, roles, size):
-    """Let an impression wait, unless it came before, or its click did. Returns `size`. MODIFIES: all arrays."""
-    number = waiting.marks[2]
-    place = number % len(waiting.ids)
-    waiting.marks[2] += 1
-    waiting.ids[place], waiting.deadlines[place], waiting.status[place] = key, now + rules.window, DONE
+@inlined
+def add_entry(waiting, stages, key, now, status):
+    """The next entry of the ring; returns its number. MODIFIES: waiting, stages."""
+    number = waiting.marks[NEXT_NUMBER]
+    place = number & (len(waiting.ids) - 1)
+    waiting.ids[place], waiting.times[place], waiting.status[place] = key, now, status
+    stages.clicked[place], stages.came[place] = np.inf, 0.0
+    waiting.marks[NEXT_NUMBER] += 1
+    return number
+
+
+@inlined
+def add_impression(waiting, early, stages, delays, silence, rules, now, key, counters, out):
+    """Predict an impression, and let it wait, unless it came before. MODIFIES: all arrays."""
     if find(waiting, key) >= 0:
         counters[DOUBLE_IMPRESSIONS] += 1
-        return size
-    waiting.status[place] = WAITING
+        add_entry(waiting, stages, key, now, DONE)
+        return
+    number = add_entry(waiting, stages, key, now, UNJUDGED)
     enter(waiting, number)
+    put_out(out, number, PREDICT, 0.0, 0.0, 1.0, 0.0, 0.0)
     click = find(early, key)
     if click >= 0:
-        early.status[(early.slots[click] - 1) % len(early.ids)] = DONE
+        early.status[(early.slots[click] - 1) & (len(early.ids) - 1)] = DONE
         leave(early, click)
-        size = add_click(waiting, early, clock, rules, now, hold, key, counters, numbers, roles, size)
-    return size
+        stages.clicked[number & (len(waiting.ids) - 1)] = now
+        delays.choice[0] += 1
+        count_heard(silence)
 
 
-@jit
-def add_click(waiting, early, clock, rules, now, hold, key, counters, numbers, roles, size):
-    """Give an impression its click, or let the click wait for it. Returns `size`. MODIFIES: all arrays."""
+@inlined
+def add_click(waiting, early, stages, delays, rules, now, key, counters):
+    """Give an impression its click, or let the click wait for it. Returns whether it has one. MODIFIES: all arrays."""
     slot = find(waiting, key)
     if slot < 0:
         if find(early, key) >= 0:
             counters[DOUBLE_CLICKS] += 1
-            return size
+            return False
         if early.marks[2] - early.marks[0] == len(early.ids):
-            counters[ORPHANS] += early.status[early.marks[0] % len(early.ids)] != DONE
+            counters[ORPHANS] += early.status[early.marks[0] & (len(early.ids) - 1)] != DONE
             retire(early)
-        place = early.marks[2] % len(early.ids)
-        early.ids[place], early.deadlines[place], early.status[place] = key, now + rules.window, WAITING
+        place = early.marks[2] & (len(early.ids) - 1)
+        early.ids[place], early.times[place], early.status[place] = key, now + rules.window, UNJUDGED
         enter(early, early.marks[2])
         early.marks[2] += 1
-        return size
-    number = waiting.slots[slot] - 1
-    place = number % len(waiting.ids)
-    status = waiting.status[place]
-    if status in (HELD, CLICKED):
+        return False
+    place = (waiting.slots[slot] - 1) & (len(waiting.ids) - 1)
+    if waiting.status[place] == GIVEN_UP:
+        counters[CENSORED] += 1
+    elif stages.clicked[place] < np.inf:
         counters[DOUBLE_CLICKS] += 1
-        return size
-    if status == WAITING and hold:
-        waiting.status[place] = HELD
-        return size
-    if status == NEGATIVE:
-        numbers[size], roles[size] = number, TAKE_BACK
-        size += 1
-    is_late = waiting.deadlines[place] < now
-    counters[CORRECTED] += status != WAITING
-    counters[LATE] += is_late
-    counters[POSITIVES] += 1
-    waiting.status[place] = CLICKED
-    numbers[size], roles[size] = number, YES
-    size += 1
-    if rules.in_step and not is_late:
-        size = settle_beside(waiting, clock, rules, number, counters, numbers, roles, size)
-    return size
+    elif now > waiting.times[place] + rules.horizon:
+        counters[LATE] += 1
+    else:
+        stages.clicked[place] = now
+        delays.choice[0] += 1
+        return True
+    return False
 
 
-@jit
-def find_strays(times, started, watermark, leapt, leap, strays):
-    """Mark the events that `join_events` will drop as strays. Returns the first that it will believe, though it leaps; or -1.
-
-    MODIFIES: strays.
-    """
-    believed = -1
-    for event in range(len(times)):
-        ahead = started and times[event] > watermark + leap
-        strays[event] = ahead and leapt < BELIEVED - 1
-        if strays[event]:
-            leapt += 1
-            continue
-        if ahead and believed < 0:
-            believed = event
-        watermark = max(watermark, times[event]) if started else times[event]
-        started, leapt = True, 0
-    return believed
+@inlined
+def add_joined(waiting, stages, rules, now, label, counters, out):
+    """Learn a row that came joined. MODIFIES: waiting, stages, counters, out."""
+    number = add_entry(waiting, stages, np.uint64(0), now, DONE)
+    counters[JOINED_ROWS] += 1
+    if label > 0 or rules.rate >= 1.0 or times_kept(np.uint64(number), rules.seed, rules.rate, rules.sets):
+        counters[POSITIVES if label > 0 else NEGATIVES] += 1
+        put_out(out, number, JOINED, 1.0 if label > 0 else 0.0, 0.0, 1.0, 1.0, 1.0)
+    else:
+        counters[UNSAMPLED] += 1
 
 
-@jit
-def join_events(kinds, ids, times, labels, waiting, early, clock, rules, counters, numbers, roles):
-    """Join events; returns how many rows were written into `numbers` and `roles`. MODIFIES: all arrays but those of the events."""
-    size = row = 0
-    for event in range(len(kinds)):
+@kernel
+def go_back(waiting, stages, clock):
+    """Before AGREE events have come, the clock may go back; no impression is then from a later time. MODIFIES: waiting, clock."""
+    now = clock.times[0]
+    clock.times[1] = min(clock.times[1], now)
+    for number in range(waiting.marks[OLDEST], waiting.marks[NEXT_NUMBER]):
+        place = number & (len(waiting.ids) - 1)
+        waiting.times[place] = min(waiting.times[place], now)
+        if stages.clicked[place] < np.inf:
+            stages.clicked[place] = min(stages.clicked[place], now)
+
+
+@kernel
+def room_for(waiting, delays, events):
+    """Operations that so many events and the impressions under way may put out until a click that passes them all."""
+    ages = 0
+    for judged in delays.judged:
+        ages += judged
+    ages = max(ages, len(TARGETS))
+    return events + (waiting.marks[NEXT_NUMBER] - waiting.marks[OLDEST]) * ages
+
+
+@kernel
+def join_events(kinds, ids, times, labels, waiting, early, stages, delays, silence, clock, rules, counters, out):
+    """Join events from number out.sizes[0] on, until the last, or until `out` might be too small. MODIFIES: all but the events."""
+    while out.sizes[0] < len(kinds):
+        event = out.sizes[0]
         kind, time = kinds[event], times[event]
-        if clock.flags[0] and time > clock.times[0] + rules.leap and clock.flags[2] < BELIEVED - 1:
-            clock.flags[2] += 1
+        if kind == CLICK and out.sizes[2] + room_for(waiting, delays, len(kinds) - event) > len(out.numbers):
+            return
+        out.sizes[0] += 1
+        heard = advance(clock, time, rules.skew)
+        now = clock.times[0]
+        if kind != CLICK:
+            make_room(waiting, rules, counters)
+        if heard == 0:
             counters[STRAYS] += 1
             if kind != CLICK:
-                size = make_room(waiting, rules, counters, numbers, roles, size)
-                waiting.status[waiting.marks[2] % len(waiting.ids)] = DONE
-                waiting.marks[2] += 1
-                row += 1
+                add_entry(waiting, stages, np.uint64(0), now, DONE)
+                out.sizes[1] += 1
             continue
-        clock.flags[2] = 0
-        if not clock.flags[0]:
-            clock.flags[0] = 1
-            clock.times[0] = clock.times[1] = time
-        now = max(clock.times[0], time)
-        clock.times[0] = now
-        hold = clock.flags[1] and now <= clock.times[1] + rules.window
-        size = pass_time(waiting, early, rules, now, counters, numbers, roles, size)
-        if kind != CLICK:
-            size = make_room(waiting, rules, counters, numbers, roles, size)
+        counters[LEAPS] += heard == 2
+        if clock.counts[0] <= AGREE:
+            go_back(waiting, stages, clock)
+        ripen(waiting, delays, silence, now)
+        if silence.marks[SILENT] == 0 and is_outage(silence):
+            silence.marks[SILENT] = 1
+            counters[OUTAGES] += 1
         if kind == IMPRESSION:
             counters[IMPRESSIONS] += 1
-            size = add_impression(waiting, early, clock, rules, now, hold, ids[event], counters, numbers, roles, size)
-            row += 1
+            add_impression(waiting, early, stages, delays, silence, rules, now, ids[event], counters, out)
+            out.sizes[1] += 1
         elif kind == CLICK:
             counters[CLICKS] += 1
-            size = add_click(waiting, early, clock, rules, now, hold, ids[event], counters, numbers, roles, size)
+            if silence.marks[SILENT]:
+                give_up_all(waiting, counters)
+            clock.times[1] = now
+            pass_ages(waiting, stages, delays, rules, now, counters, out)
+            hear_click(silence, add_click(waiting, early, stages, delays, rules, now, ids[event], counters))
         else:
-            number = waiting.marks[2]
-            waiting.status[number % len(waiting.ids)] = DONE
-            waiting.marks[2] += 1
-            counters[JOINED_ROWS] += 1
-            if labels[row] > 0 or times_kept(np.uint64(number), rules.seed, rules.rate, rules.sets):
-                counters[POSITIVES if labels[row] > 0 else NEGATIVES] += 1
-                numbers[size], roles[size] = number, YES if labels[row] > 0 else NO
-                size += 1
-            else:
-                counters[UNSAMPLEDS] += 1
-            row += 1
-    return size
+            add_joined(waiting, stages, rules, now, labels[out.sizes[1]], counters, out)
+            out.sizes[1] += 1
+        forget(waiting, early, stages, now, counters)

@@ -18,6 +18,7 @@ from pbodl.publishing.model_folder import FULL, ModelFolder
 from pbodl.publishing.parts_manifest import newest_parts
 from pbodl.publishing.watch_file import read_watch
 from pbodl.streaming.upkeep.run_migration import BEFORE, REFUSED, REQUEST, writer_of
+from pbodl.training.display import moment
 
 PROBLEM, NOTE = "problem", "note"
 PUBLISHED = "published"  # the model folder inside a run folder
@@ -133,12 +134,18 @@ def _alarms(online: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(PROBLEM, "alarms", told)
     elif watchdog["alarms"]:
         yield Finding(NOTE, "alarms", f"the watchdog has raised {watchdog['alarms']:,} alarms so far")
+    if online.get("silent_since"):
+        told = (
+            f"no click has come since {moment(online['silent_since'], True)}, although some were due: nothing is judged until they "
+            "come. Look at what delivers the clicks"
+        )
+        yield Finding(PROBLEM, "clicks", told)
     if online.get("gaps"):
         yield Finding(NOTE, "gaps", f"{online['gaps']:,} gaps in the stream were accepted")
 
 
 def _events(run: Path, online: dict[str, Any]) -> Iterator[Finding]:
-    events, bad, in_a_row, _ = online["counts"]
+    events, bad, in_a_row = online["counts"][:3]
     letters = run / "dead-letters.jsonl"
     where = f"; read {letters}" if letters.exists() else ""
     if bad > BAD_SHARE * max(events + bad, 1):

@@ -17,7 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,8 +28,7 @@ from pbodl.models.migration.schema_change import KEPT, SchemaChange
 from pbodl.models.snapshot import MANIFEST, SHARDS, Snapshot, load_snapshot, save, snapshots
 from pbodl.streaming.cluster.stream_actor import PARTITIONS
 from pbodl.streaming.join.waiting_rows import WaitingRows
-from pbodl.streaming.same_run import differing_sets
-from pbodl.streaming.take_back import TakeBack
+from pbodl.streaming.same_run import differing_sets, saved_options
 from pbodl.system.atomic_files import write_file
 from pbodl.system.folder_lock import FILE as LOCK
 from pbodl.system.folder_lock import writing
@@ -125,12 +123,10 @@ def _migration(snapshot: Snapshot, config: Config) -> Migration:
         raise InputError("training.every differs from that of the run, whose figures are counted by it; leave it as it was")
     negatives = None if online is None else online.get("negatives")
     if negatives is not None and (differ := differing_sets(config, negatives)):
-        raise InputError(f"{'; '.join(differ)}: late clicks take back what was learned with the old sets; leave them as they were")
+        raise InputError(f"{'; '.join(differ)}: impressions that are under way have their sets; leave them as they were")
     rate = config.training.negative_rate
     new = config.build(old.negative_rate if rate == "auto" else float(rate))
     assert isinstance(new, DeepProbit)
-    if online is not None and online["options"]["on_alarm"] == "drop":  # the learner has set this itself
-        new = type(new).from_spec(new.schema, msgspec.structs.replace(new.spec, adapt_prior=old.spec.adapt_prior))
     return migrated(old, new)
 
 
@@ -143,13 +139,12 @@ def _converted(snapshot: Snapshot, result: Migration) -> tuple[dict[str, Any], d
     facts, parts = dict(snapshot.facts), dict(snapshot.parts)
     facts.pop(SHARDS, None)
     if "online" in facts:
+        saved_options(facts["online"]["options"])
         parts["join"] = _waiting(parts["join"], snapshot.model.schema, result)
         learned = float(facts["online"]["watchdog"]["learned"])
         parts["watchdog"] = _watched(parts["watchdog"], result.change, learned)
         if "fields" in parts:
             parts["fields"] = _field_counts(parts["fields"], result.change)
-        if "stretch" in parts:  # what it holds are weights of the old form: a new stretch begins
-            parts["stretch"] = TakeBack(result.model).state()
     return facts, parts
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import jit
+from pbodl.baselines.online_baseline import OnlineBaseline
 from pbodl.data.batch import Batch
 from pbodl.data.hashing import hash_value, wrapping
 from pbodl.mixing import mix
@@ -24,6 +25,7 @@ ENOUGH = 5_000  # rows of an unfinished window that are compared
 MEMORY = 0.05  # weight of the newest window in the reference
 BINS = 64
 COLUMNS = ("values", "missing", "new")  # of `shares`
+RowModel = DeepProbit | OnlineBaseline  # models that learn row by row, into a table
 STATE = ("reference", "bins", "shares", "last", "rows")
 
 
@@ -47,7 +49,7 @@ def count_values(keys, values, fields, missing, multiplied, bins, shares):
 class FieldWatch:
     """Counts the values that a model learns from."""
 
-    def __init__(self, model: DeepProbit) -> None:
+    def __init__(self, model: RowModel) -> None:
         self._model = model
         fields = model.schema.fields
         self.names = [field.name for field in fields]

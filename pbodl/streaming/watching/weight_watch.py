@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.models.deep_probit import DeepProbit
+from pbodl.streaming.watching.field_watch import RowModel
 
 DAY = 86400.0
 EVERY = 60.0  # seconds between looks
@@ -21,15 +21,18 @@ MOST = 5_000_000  # rows: in a larger table, only the first ones are watched
 class WeightWatch:
     """The weights at the start of the day."""
 
-    def __init__(self, model: DeepProbit, every: float = EVERY) -> None:
+    def __init__(self, model: RowModel, every: float = EVERY) -> None:
         self._model, self._every = model, every
         self._day = self._looked_at = float("-inf")
         self._keys: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._weights: NDArray[np.float32] = np.zeros(0, np.float32)
         self._found: list[dict[str, Any]] = []
 
+        state = model.table.state()
+        self._name = next((name for name in ("linear_mean", "mean") if name in state), None)
+
     def _column(self) -> NDArray[np.float32]:
-        return self._model.table.column("linear_mean" if self._model.spec.linear else "mean")[:, 0]
+        return np.zeros(0, np.float32) if self._name is None else self._model.table.column(self._name)[:, 0]
 
     def top(self, now: float | None) -> list[dict[str, Any]]:
         """The features whose weights have changed most since the day began, at the stream's time `now`."""
@@ -43,7 +46,7 @@ class WeightWatch:
 
     def _look(self) -> list[dict[str, Any]]:
         table = self._model.table
-        rows = table.find(self._keys)
+        rows = table.find(self._keys[: len(self._weights)])
         there = np.flatnonzero(rows >= 0)
         if not len(there):
             return []

@@ -31,6 +31,9 @@ def overview(run: str | Path) -> dict[str, Any]:
     model = snapshot.model
     found: dict[str, Any] = {"what": "overview", "model": model.kind, "snapshot": snapshot.path.name, "counters": model.metrics()}
     found["bytes"] = sum(array.nbytes for array in model.state().values())
+    if "delays.edges" in (join := snapshot.parts.get("join", {})):
+        columns = (join[f"delays.{name}"].tolist() for name in ("edges", "came", "judged"))
+        found["delays"] = [{"age": age, "share": share, "judged": judged} for age, share, judged in zip(*columns, strict=True)]
     weights = weights_of(model)
     if weights is None:
         return found

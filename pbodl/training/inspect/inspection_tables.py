@@ -30,6 +30,13 @@ def _overview(found: Found) -> list[Table]:
             for one in found["fields"]
         ]
         shown.append(_table("features by field", ["field", "group", "features", "seen once", "variance left"], rows))
+    if "delays" in found:
+        rows = [
+            [f"{one['age']:,.0f} s", _percent(one["share"]), "yes" if one["judged"] else ""]
+            for one in found["delays"]
+            if one["judged"] or 0.01 < one["share"] < 0.995
+        ]
+        shown.append(_table("how soon clicks come", ["age of an impression", "clicks that have come", "judged then"], rows))
     if "pairs" in found:
         rows = [
             [one["pair"], f"{one['weight']:+.3f} ± {one['std']:.3f}", number(one["spread"], 4)] for one in found["pairs"][:PAIRS]
