@@ -212,7 +212,11 @@ class DeepProbit(Model):
         n = len(batch)
         self._check_capacity(batch)
         values = self.scale.learn(batch)
-        clock, stages = self._clock(batch), batch.stages()
+        clock, stages = clock_of_samples(self, batch, self.counts_rows), batch.stages()
+        if not has_started(self):
+            self.clock = float(clock[0])
+        if not self.rows_learned:  # nothing is forgotten before the first row
+            self.dense.last_seen[0] = clock_of_first(batch, clock)
         learned = self.rows_learned + np.cumsum(batch.counted)  # rows, after each sample
         mean, variance = np.empty(n), np.empty(n)
         start = 0
@@ -276,15 +280,6 @@ class DeepProbit(Model):
         capacity = self.spec.capacity
         if capacity is not None and (most := most_features(batch.indptr)) > capacity:
             raise InputError(f"one sample has {most} features, more than the capacity of {capacity}; give the model a larger one")
-
-    def _clock(self, batch: Batch) -> NDArray[np.float64]:
-        """The model's clock at each sample; nothing is forgotten before the first one that counts."""
-        times = clock_of_samples(self, batch, self.counts_rows)
-        if not has_started(self):
-            self.clock = float(times[0])
-        if not self.rows_learned:
-            self.dense.last_seen[0] = clock_of_first(batch, times)
-        return times
 
     def _initialise(self, old_size: int, rows: NDArray[np.int32], batch: Batch, start: int, clock: NDArray[np.float64]) -> None:
         """Set the rows from `old_size` on to their initial means and variances, at the clock of their first sample."""

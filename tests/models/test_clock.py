@@ -60,6 +60,9 @@ def test_the_clock_follows_the_spans_and_the_schema() -> None:
     assert clock_of(PLAIN, None, "10 rows") == (True, 0.0, 10.0)
 
 
+NEXT_TO_NOTHING = 1e-9  # a weight that counts as a row and teaches nothing
+
+
 def linear_model(schema: Schema = TIMED, **options: Any) -> pbodl.SparseMLP:
     """One weight per ad, and the bias."""
     prior = pbodl.Prior(embedding=PRIOR, dense=PRIOR, bias=PRIOR)
@@ -105,16 +108,24 @@ def test_half_life_in_rows() -> None:
     model.learn([{"ad": "a", "weight": 1.0, "click": 1}] * 5)
     mean, variance = weight_of(model, "a")
     for passed in range(1, 21):
-        model.learn({"ad": "b", "weight": 0.0, "click": 1})
+        model.learn({"ad": "b", "weight": NEXT_TO_NOTHING, "click": 1})
         comp = weight_of(model, "a")
         np.testing.assert_allclose(comp, (mean, decayed(variance, passed / 10)), rtol=1e-4)
+
+
+def test_a_clock_of_rows_stands_still_for_predictions_of_weight_0() -> None:
+    model = linear_model(half_life="10 rows")
+    model.learn(row("a", 0.0))
+    before = weight_of(model, "a")
+    model.learn([row("b", i * HOUR, weight=0.0) for i in range(1, 11)])
+    assert weight_of(model, "a") == before and model.clock == 1.0
 
 
 def test_rows_count_where_the_schema_has_a_time() -> None:
     in_rows, in_time = linear_model(half_life="10 rows"), linear_model(half_life="10h")
     for model in (in_rows, in_time):
         model.learn(row("a", 0.0))
-        model.learn([row("b", i * HOUR, weight=0.0) for i in range(1, 11)])
+        model.learn([row("b", i * HOUR, weight=NEXT_TO_NOTHING) for i in range(1, 11)])
     np.testing.assert_allclose(weight_of(in_rows, "a"), weight_of(in_time, "a"), rtol=1e-6)
 
 
