@@ -158,8 +158,8 @@ class Shard:
             linear, dim = (rows.linear_mean, rows.linear_variance), rows.mean.shape[1]
             self.guarded += product(*linear, at, prior.linear_variance[message.fields, None], guard, dim, *deltas)
         count = table.count[at[here]].astype(np.int64) + message.counts[here]
-        # Never 0, even if all was taken back: to the kernels a row of count 0 is new, and new rows do not decay.
-        table.count[at[here]] = np.maximum(count, 1)
+        # Never 0 if all was taken back: to the kernels a row of count 0 is new, as one is that was only predicted.
+        table.count[at[here]] = np.maximum(count, int(message.rows < 0))
         if len(message.dense_precision_delta):
             self._multiply_dense(message, guard)
             model.dense.total[:] += message.total
