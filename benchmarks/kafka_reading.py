@@ -23,7 +23,7 @@ WAIT = 0.5  # seconds for which a read waits for more
 
 def read_all(address: str, expected: int, world: World, joined: bool) -> tuple[float, float]:
     """Seconds, and processor seconds, to read, decode and, if asked to, join that many events."""
-    decoder, join, seen = EventDecoder(world.schema), Join(world.schema, in_step=True), 0
+    decoder, join, seen = EventDecoder(world.schema), Join(world.schema), 0
     source = open_source(address)
     position = source.start("start")
     began, used = time.monotonic(), time.process_time()

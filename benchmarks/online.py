@@ -4,7 +4,7 @@
     python -m benchmarks.online day --rows 2000000      24 hours of events through Redis: rate and memory on the way
     python -m benchmarks.online watch --rows 1720000 --seeds 21 22 23 24 25     ordinary events: alarms of the watchdog
     python -m benchmarks.online faults --seeds 31 32 33                         labels inverted, fields missing: how soon it sees it
-    python -m benchmarks.online served --seeds 12 --days 4 --rows 700000        log loss as served, ways to settle non-clicks
+    python -m benchmarks.online served --seeds 12 --days 4 --rows 700000        log loss as served
     python -m benchmarks.online fresh --trials 50       from a click in the broker to a served CTR: real processes
 
 `rate`, `day` and `fresh` start their own Redis server. The two ways of `rate` take turns, the first round does not count, and the
@@ -105,7 +105,7 @@ def day(rows: int) -> None:
             print(
                 f"{figures['events']:,} events, {figures['watermark'] % 86400 / 3600:.1f} h: {count / watch.seconds:,.0f} "
                 f"events/s, peak memory {peaks[-1]:,.0f} MB, {figures['features']:,} features, {figures['evicted']:,} evicted, "
-                f"{figures['remembered']:,} impressions remembered, hurried {figures['hurried']:,}, log loss "
+                f"{figures['remembered']:,} impressions remembered, crowded out {figures['crowded_out']:,}, log loss "
                 f"{figures['log_loss']:.4f}",
                 flush=True,
             )

@@ -1,6 +1,6 @@
 """The log loss of CTRs as served: each impression is predicted on arrival, with the model of that moment.
 
-Progressive figures do not show this for a stream: they count rows when they are learned, clicks and non-clicks at different ages.
+Progressive figures of a stream should agree: they judge the same predictions, when their labels are final.
 """
 
 import tempfile
@@ -17,9 +17,8 @@ from pbodl.training.config import check_config
 ROWS, SKIPPED = 1_700_000, 100_000  # of the world; not counted at the start
 WAYS = {
     "rows joined beforehand": (True, StreamOptions()),
-    "in step, window 10 min": (False, StreamOptions()),
-    "at end, window 10 min": (False, StreamOptions(settle="at-end")),
-    "at end, window 1 min": (False, StreamOptions(settle="at-end", window="1m")),
+    "impressions and clicks": (False, StreamOptions()),
+    "the same, judged once, after 10 min": (False, StreamOptions(ages="10m")),
 }
 
 

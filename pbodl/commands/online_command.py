@@ -52,6 +52,9 @@ def online(
         str | None, typer.Option(help="Ages at which impressions are judged, such as 1m,10m,70m (default: by the delays seen).")
     ] = None,
     skew: Annotated[str | None, typer.Option(help="Time by which an event may be ahead of the others (default: 1h).")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="What is learned: click of an impression (default), or conversion of a click.")
+    ] = None,
     join_capacity: Annotated[
         int | None, typer.Option(min=1, max=MOST, help="Maximum number of impressions to remember (default: 1000000).")
     ] = None,
@@ -85,7 +88,7 @@ def online(
     if begin not in ("start", "end"):
         raise InputError(f"--begin is {begin!r}; allowed are 'start' and 'end'")
     check_engine(engine, address=address, shards=shards, minibatch=minibatch, wire_bits=wire_bits, shard_timeout=shard_timeout)
-    asked = {"window": window, "late": late, "capacity": join_capacity, "skew": skew, "ages": ages}
+    asked = {"window": window, "late": late, "capacity": join_capacity, "skew": skew, "outcome": outcome, "ages": ages}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     options = Options(
         source=source,

@@ -6,6 +6,7 @@ An event is a JSON or msgpack object:
     {"event": "click", "id": "a1", "time": 1731283260.0}
     {"time": 1731283200.0, "click": 1, "ad": "x", "user": 7, ...}                            a row that is joined already
 
+For the outcome "conversion", the events are clicks, with the schema's fields, and conversions, which stand where clicks stand here.
 The time has the name that the schema gives it, or `time` if the schema has none. A message may hold one event, an array of events,
 or JSON lines; a line of a file, one event or an array. What becomes of an event depends on its own bytes alone, and not on what was
 read together with it: messages and lines are split before they are judged.
@@ -46,7 +47,7 @@ from pbodl.errors import InputError
 from pbodl.streaming.event_texts import EventTexts
 from pbodl.streaming.plain_events import PlainScan
 
-KINDS: dict[Any, int] = {"impression": IMPRESSION, "click": CLICK, None: JOINED}
+OUTCOMES = {"click": ("impression", "click"), "conversion": ("click", "conversion")}  # what is shown, and what comes of it
 SHOWN = 2000  # characters of a bad event that are kept
 Contents = list[bytes] | LineBlock | RowBlock  # messages of a broker, lines of JSON, or rows of a table
 
@@ -101,9 +102,14 @@ class EventDecoder:
     """Turns messages, lines and rows into events, for one schema.
 
     capacity  most features that an event may have: as many as the model's table has rows
+    outcome   what may come of an event with fields: a click of an impression, or a conversion of a click
     """
 
-    def __init__(self, schema: Schema, capacity: int | None = None) -> None:
+    def __init__(self, schema: Schema, capacity: int | None = None, outcome: str = "click") -> None:
+        if outcome not in OUTCOMES:
+            raise InputError(f"--outcome is {outcome!r}; allowed are 'click' and 'conversion'")
+        self._events = OUTCOMES[outcome]
+        self._kinds_by_name: dict[Any, int] = {self._events[0]: IMPRESSION, self._events[1]: CLICK, None: JOINED}
         self.schema, self._capacity = schema, capacity
         self.time = schema.time or "time"
         names = schema.sources
@@ -128,7 +134,7 @@ class EventDecoder:
         self._getters = {name: operator.attrgetter(inner) for name, inner in own.items() if name in self.names}
         self._outer = {name: (outer, operator.attrgetter(own[outer])) for name, outer in nested.items()}
         self._texts = EventTexts(shape)
-        self._plain = PlainScan(schema, self.time)
+        self._plain = PlainScan(schema, self.time, self._events)
         self._is_plain = self._plain.fits and (capacity is None or len(schema.fields) <= capacity)
 
     def decode(self, contents: Contents | pa.Table) -> Events:
@@ -244,15 +250,15 @@ class EventDecoder:
     def _kinds(self, column: Any, faults: dict[int, str]) -> NDArray[np.int8]:
         values = column.to_pylist() if isinstance(column, pa.Array) else column
         try:
-            return np.fromiter(map(KINDS.__getitem__, values), np.int8, len(values))
+            return np.fromiter(map(self._kinds_by_name.__getitem__, values), np.int8, len(values))
         except (KeyError, TypeError):
             kinds = np.zeros(len(values), np.int8)
             for place, value in enumerate(values):
-                known = isinstance(value, str | None) and value in KINDS
-                kinds[place] = KINDS[value] if known else CLICK
+                known = isinstance(value, str | None) and value in self._kinds_by_name
+                kinds[place] = self._kinds_by_name[value] if known else CLICK
                 if not known:
-                    hint = nearest(str(value), ["impression", "click"])
-                    faults[place] = f"its event is {value!r:.60}{hint}; it must be 'impression', 'click', or absent in a joined row"
+                    hint, (shown, outcome) = nearest(str(value), list(self._events)), self._events
+                    faults[place] = f"its event is {value!r:.60}{hint}; it must be {shown!r}, {outcome!r}, or absent in a joined row"
             return kinds
 
     def _array(self, name: str, column: Any, faults: dict[int, str]) -> pa.Array:

@@ -21,7 +21,7 @@ BYTES = 100  # of an event: a first guess at how many there are
 class PlainScan:
     """Reads events whose fields are all categories of one value."""
 
-    def __init__(self, schema: Schema, time: str) -> None:
+    def __init__(self, schema: Schema, time: str, events: tuple[str, str]) -> None:
         read = schema.sources
         special = ["event", "id", time, schema.label_column]
         self.fits = (
@@ -36,7 +36,7 @@ class PlainScan:
         self._columns = [-1 if field.source is None else read.index(field.source) for field in schema.fields]
         given = [field for field in schema.fields if field.source is not None]
         self._json, self._msgpack = (names_of(special, given, is_json) for is_json in (True, False))
-        self._kind_keys = np.array([hash_value("event", kind) for kind in ("impression", "click")], np.uint64)
+        self._kind_keys = np.array([hash_value("event", kind) for kind in events], np.uint64)
         self._width = len(read)
 
     def scan(self, contents: list[bytes] | LineBlock) -> tuple[NDArray, NDArray, NDArray, Batch] | None:

@@ -16,10 +16,11 @@ class StreamOptions(NamedTuple):
     late: str = "1h"
     capacity: int = 1_000_000  # impressions to remember
     skew: str = "1h"  # by which an event may be ahead of the others
+    outcome: str = "click"  # of an impression; or "conversion", of a click
     ages: str = ""  # at which impressions are judged, such as "1m,10m,70m"; by the delays if there are none
 
 
-OPTIONS = {"window": "--window", "late": "--late", "skew": "--skew", "ages": "--ages"}
+OPTIONS = {"window": "--window", "late": "--late", "skew": "--skew", "outcome": "--outcome", "ages": "--ages"}
 SPANS = ("window", "late", "skew")
 
 

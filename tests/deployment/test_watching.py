@@ -39,7 +39,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Labels:
         patch.setattr("pbodl.training.martingale.MartingaleWatch.ratio", 1.0)
         shown: list[object] = []
         patch.setattr(MetricsPage, "close", lambda page: shown.extend(page.collect()))
-        source = write(folder / "events.jsonl", traffic(300))
+        source = write(folder / "events.jsonl", traffic(3000))
         online(config(), Options(source, folder / "run", JOIN, publish=str(folder / "model"), until_end=True))
     for family in shown:
         ending = "_total" if family.type == "counter" else ""

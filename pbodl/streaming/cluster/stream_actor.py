@@ -130,7 +130,7 @@ class StreamActor:
             target = task.dead_letters if "://" in task.dead_letters else Path(task.dead_letters) / f"{name}.jsonl"
             letters = DeadLetters(target, address, learner.bad)
             lane = PartitionLane(learner, task.accept_gap, letters.write)
-            decoder = EventDecoder(config.schema, model.spec.capacity)
+            decoder = EventDecoder(config.schema, model.spec.capacity, options.outcome)
             reader = StreamReader(open_source(address), decoder, task.accept_gap, task.until_end)
             self._lanes.append((lane, reader, ReadAhead(reader.steps(learner.position), AHEAD)))
         return StreamWorker(model, [lane for lane, _, _ in self._lanes], settings, self._epoch, self._clients.ask)

@@ -65,7 +65,6 @@ def test_a_stopped_learner_goes_on_with_the_new_schema(tmp_path):
     later = [{("person" if name == "user" else name): value for name, value in event.items()} for event in events[2000:]]
     for one, name in ((again, "person"), (learner, "user")):
         one.take(decoded(later if name == "person" else events[2000:], one.model.schema), StreamPosition())
-        one.finish()
     # The same rows were learned, with the same labels; those that waited through the migration among them.
     assert again.model.rows_learned == learner.model.rows_learned
     assert again.join.metrics() == learner.join.metrics()
@@ -107,7 +106,8 @@ def test_a_running_learner_is_asked(tmp_path):
 
 def test_a_server_waits_for_the_full_snapshot_of_the_new_schema(tmp_path):
     run, folder = tmp_path / "run", tmp_path / "model"
-    learner, follower = stopped(run, traffic(800)), Follower(folder)
+    events = traffic(1600)
+    learner, follower = stopped(run, events[:900]), Follower(folder)
     publisher = Publisher(learner.model, folder)
     publisher.publish()
     assert follower.poll()
@@ -116,8 +116,7 @@ def test_a_server_waits_for_the_full_snapshot_of_the_new_schema(tmp_path):
     again = StreamLearner.resume(config(NEW), run)
     publisher = Publisher(again.model, folder)
     publisher.publish()
-    again.take(decoded(traffic(900, seed=3)[850:], config(NEW).schema), StreamPosition())
-    again.finish()
+    again.take(decoded(events[900:], config(NEW).schema), StreamPosition())
     publisher.publish()
     newer = [entry for entry in ModelFolder(folder).entries() if entry.version > follower.version.number]
     fulls = {folder / entry.name: (folder / entry.name).read_bytes() for entry in newer if entry.kind != DELTA}

@@ -117,7 +117,9 @@ def test_a_learner_shows_what_it_watches(tmp_path, monkeypatch):
     watch = read_watch(tmp_path / "run")
     assert watch is not None and [line["field"] for line in watch["fields"]] == ["user", "ad", "hour"]
     assert all(0.0 <= line["drift"] < 5.0 and line["missing"] == 0.0 for line in watch["fields"])
-    assert sum(group["weight"] for group in watch["reliability"]) == 1500  # impressions: a row that is taken back counts no more
+    assert 200 < sum(group["weight"] for group in watch["reliability"]) < 1500  # impressions whose label is final
+    assert [point["share"] for point in watch["delays"]] == sorted(point["share"] for point in watch["delays"])
     shown = {family.name: family for family in watched_families(watch)}
     assert {sample.labels["field"] for sample in shown["pbodl_online_field_drift"].samples} == {"user", "ad", "hour"}
+    assert len(shown["pbodl_online_delay_share"].samples) == len(watch["delays"]) > 20
     assert "fields" in load_snapshot(tmp_path / "run").parts
