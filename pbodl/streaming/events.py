@@ -258,7 +258,9 @@ class EventDecoder:
                 kinds[place] = self._kinds_by_name[value] if known else CLICK
                 if not known:
                     hint, (shown, outcome) = nearest(str(value), list(self._events)), self._events
-                    faults[place] = f"its event is {value!r:.60}{hint}; it must be {shown!r}, {outcome!r}, or absent in a joined row"
+                    faults[place] = (
+                        f"its event is {value!r:.60}{hint}; it must be {shown!r}, {outcome!r}, or absent in a joined row"
+                    )
             return kinds
 
     def _array(self, name: str, column: Any, faults: dict[int, str]) -> pa.Array:

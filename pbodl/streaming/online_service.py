@@ -227,7 +227,9 @@ class OnlineService:
 
     def _steps(self, options: Options) -> Generator[ReadStep | None, None, None]:
         """Decoded packs of the source; None while there are no events. Runs in the background."""
-        decoder = EventDecoder(self.learner.config.schema, getattr(self.learner.model.spec, "capacity", None), self.learner.options.outcome)
+        decoder = EventDecoder(
+            self.learner.config.schema, getattr(self.learner.model.spec, "capacity", None), self.learner.options.outcome
+        )
         self._reader = StreamReader(self.source, decoder, options.accept_gap, options.until_end)
         pace = Pace(options.speed) if options.speed is not None else None
         for step in self._reader.steps(self.learner.position):

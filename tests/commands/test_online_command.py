@@ -11,7 +11,8 @@ from pbodl.streaming.online_service import Options
 from pbodl.streaming.stream_learner import StreamOptions
 
 GIVEN = {
-    "--window": "5m", "--late": "2h", "--skew": "3h", "--ages": "1m,10m", "--outcome": "conversion", "--join-capacity": "77", "--publish": "models",
+    "--window": "5m", "--late": "2h", "--skew": "3h", "--ages": "1m,10m", "--outcome": "conversion",
+    "--join-capacity": "77", "--publish": "models",
     "--publish-every": "3.5",
     "--workers": "2", "--merge": "add", "--burn-in": "old.csv", "--begin": "end", "--speed": "60x",
     "--dead-letters": "bad.jsonl", "--metrics-port": "9001", "--metrics-host": "0.0.0.0", "--start-from": "runs/first",

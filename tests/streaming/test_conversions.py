@@ -39,7 +39,7 @@ def test_conversions_that_take_days_are_learned_without_bias(tmp_path: Path) -> 
         most = max(most, own.join.rows.bytes)
     assert most < 2 * (OPTIONS.capacity + 4096) * (3 * 8 + 4 + 8 + 4)
     curve = own.join.curve()
-    assert [point["share"] for point in curve if point["age"] > DAY][0] == pytest.approx(0.8, abs=0.06)
+    assert next(point["share"] for point in curve if point["age"] > DAY) == pytest.approx(0.8, abs=0.06)
     assert curve[-1]["age"] == 7 * DAY and own.join.metrics()["crowded_out"] == 0
     rows = [{"user": user, "ad": ad, "time": 60 * DAY} for ad in (0, 1) for user in range(30)]
     cvr = own.model.predict(rows).ctr.reshape(2, 30).mean(axis=1)

@@ -1,8 +1,8 @@
 """A stream whose posterior is known in closed form, so that an event that was lost, or counted twice, shows in the weights.
 
 Every impression has one feature, its own. The model is linear and has no bias: its one weight is a Gaussian N(0, v), and the single
-update by a probit likelihood is textbook (Graepel et al., 2010). A non-click has 1 - F Φ, with F the share of the clicks that has come
-when it is judged. Messages of different impressions concern different weights, so
+update by a probit likelihood is textbook (Graepel et al., 2010). A non-click has 1 - F Φ, with F the share of the clicks that has
+come when it is judged. Messages of different impressions concern different weights, so
 their product is exact, however they are merged and whoever sent them.
 """
 

@@ -185,7 +185,7 @@ def test_rows_that_come_with_their_label_are_learned_at_once(rate: float) -> Non
 @pytest.mark.parametrize("paper", [False, True])
 def test_a_non_click_counts_as_often_as_sets_have_it(paper: bool) -> None:
     impressions = [impression(f"i{n}", 1000 + n / 100, user=f"i{n}") for n in range(300)]
-    join, joined, _ = judged_at(*tick(999), *impressions, *tick(1070), rate=0.4, seed=3, sets=NegativeSets(3, paper))
+    _, joined, _ = judged_at(*tick(999), *impressions, *tick(1070), rate=0.4, seed=3, sets=NegativeSets(3, paper))
     with np.errstate(over="ignore"):
         times = [sum(is_kept(np.uint64(n), np.uint64(3 + one), 0.4) for one in range(3)) for n in range(300)]
     first = joined.roles == FIRST
@@ -251,15 +251,17 @@ def test_lists_and_numbers_keep_their_shape() -> None:
 
 @pytest.mark.parametrize("options", [{"window": -1.0}, {"capacity": 0}, {"late": 0.0}, {"ages": (5000.0,)}])
 def test_bad_bounds_are_refused(options: dict) -> None:
-    with pytest.raises(InputError, match="must be above 0|at most --late"):
+    with pytest.raises(InputError, match=r"must be above 0|at most --late"):
         Join(SCHEMA, **options)
 
 
 def score(batch, p: float) -> np.ndarray:
     """The slope of each operation's log-likelihood by the CTR of all impressions, by a finite difference."""
+
     def log_z(q: float) -> np.ndarray:
         before, by = batch.came_before.astype(float), batch.came_by.astype(float)
         return batch.weights * (np.where(batch.clicks > 0, np.log(q), np.log1p(-by * q)) - np.log1p(-before * q))
+
     return (log_z(p + 1e-6) - log_z(p - 1e-6)) / 2e-6
 
 
