@@ -65,7 +65,7 @@ def fast_world(seed: int, rows: int, ctr: float = 0.17, hours: float = 40.0) -> 
     truth = 1 / (1 + np.exp(-logit - shift))
     schema = Schema(
         label="click", time="time",
-        fields=[Field("user", group="user"), Field("ad", group="ad"), *(Field(name, group="context") for name in ("site", "offer"))],
+        fields=[Field("user", group="user"), Field("ad", group="ad"), *(Field(name, group="page") for name in ("site", "offer"))],
     )  # fmt: skip
     columns = {"user": user, "ad": ad, "site": site, "offer": offer, "time": times + 1.7e9, "click": draws.random(rows) < truth}
     table = pa.table({name: pa.array(column.astype(np.int64) if name != "time" else column) for name, column in columns.items()})
