@@ -5,6 +5,7 @@ python -m benchmarks.online_is_offline --cases soon late8 --worlds fast
 """
 
 import argparse
+import functools
 import tempfile
 import time
 from pathlib import Path
@@ -44,6 +45,12 @@ CASES = {
 WORLDS = {"synthetic": synthetic_world, "fast": fast_world}
 
 
+@functools.lru_cache(2)
+def world_of(make: str, seed: int, rows: int, ctr: float) -> Impressions:
+    """A world; the last two are kept."""
+    return WORLDS[make](seed, rows, **({"ctr": ctr} if ctr < 0.1 else {}))
+
+
 def settings(world: Impressions, kind: str, case: Case) -> Config:
     return check_config({"schema": msgspec.to_builtins(world.schema), "model": {"kind": kind}, "training": dict(case.training)})
 
@@ -80,7 +87,7 @@ def online(config: Config, world: Impressions, case: Case, seed: int) -> StreamL
 def compare(make: str, kind: str, name: str, seed: int, rows: int) -> None:
     """Print a line of the table."""
     case = CASES[name]
-    world = changed(WORLDS[make](seed, rows, **({"ctr": case.ctr} if case.ctr < 0.1 else {})), case, seed)
+    world = changed(world_of(make, seed, rows, case.ctr), case, seed)
     config = settings(world, kind, case)
     model, progressive = offline(config, world)
     began = time.process_time()
