@@ -132,9 +132,7 @@ def _begin(config: Config, options: Options, cluster: ClusterOptions, partitions
     learner = StreamLearner.start(config, options.out, options.join, StreamPosition(), _first(config, options), trained)
     model = learner.model
     if not isinstance(model, DeepProbit):
-        raise InputError(
-            f"the model is {model.kind!r}; with --engine ray it must be a deep probit model, such as pair-fm"
-        )
+        raise InputError(f"the model is {model.kind!r}; with --engine ray it must be a deep probit model, such as pair-fm")
     if options.burn_in:
         with open_log(list(options.burn_in), config.schema) as reader:
             for chunk in reader:
