@@ -124,11 +124,6 @@ class MemoryCluster:
         for shard in self.shards:
             shard.push(encode(message))
 
-    def finish(self) -> None:
-        for worker in self.workers:
-            worker.lanes[0].learner.finish()
-        self.rounds()
-
     def figures(self) -> StreamMetrics:
         total = StreamMetrics()
         for worker in self.workers:
@@ -155,8 +150,6 @@ def accuracy(rows: int, seeds: list[int], workers: int, shards: int, minibatch_r
                 between = time.process_time()
                 cluster.take(events)
                 spent = [spent[0] + between - began, spent[1] + time.process_time() - between]
-            one.finish()
-            cluster.finish()
             whole = join([shard.shard for shard in cluster.shards])
             for label, model, figures, cpu in (
                 ("one process", one.model, one.tracker.overall(), spent[0]),

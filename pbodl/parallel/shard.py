@@ -155,8 +155,7 @@ class Shard:
         if model.spec.linear:
             linear, dim = (rows.linear_mean, rows.linear_variance), rows.mean.shape[1]
             self.guarded += product(*linear, at, prior.linear_variance[message.fields, None], CAUTIOUS, dim, *deltas)
-        # Never 0, even if only later stages touched it: to the kernels a row of count 0 is new, and new rows do not decay.
-        table.count[at] = np.maximum(table.count[at] + message.counts.astype(np.uint32), 1)
+        table.count[at] += message.counts.astype(np.uint32)
         if len(message.dense_precision_delta):
             self._multiply_dense(message)
             model.dense.total[:] += message.total

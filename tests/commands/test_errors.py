@@ -99,7 +99,7 @@ BAD: list[tuple[str, ...]] = [
     *((*TRAIN, "--set", setting) for setting in SETTINGS),
     *((*STREAM, "--speed", value) for value in ("0", "-1x", "nan", "inf", "fast", "x")),
     *((*STREAM, "--window", value) for value in ("0s", "-5m", "soon", "10k rows")),
-    *((*STREAM, option, "x") for option in ("--settle", "--on-alarm", "--begin", "--merge", "--late", "--burn-in", "--model")),
+    *((*STREAM, option, "x") for option in ("--ages", "--skew", "--begin", "--merge", "--late", "--burn-in", "--model")),
     *((*SERVE, "--host", host) for host in ("no.such.host.invalid", "999.1.1.1", "", "a" * 300, "\x00")),
     *((*SERVE, "--token-file", path) for path in ("none", ".", "empty")),
     ("serve", "none"), ("serve", "s3://"), ("serve", "s3://k:pw@b/m"), ("serve", "ftp://h/m"), ("serve", "log.parquet"),

@@ -11,9 +11,9 @@ from pbodl.streaming.online_service import Options
 from pbodl.streaming.stream_learner import StreamOptions
 
 GIVEN = {
-    "--window": "5m", "--late": "2h", "--settle": "at-end", "--join-capacity": "77", "--publish": "models",
+    "--window": "5m", "--late": "2h", "--skew": "3h", "--ages": "1m,10m", "--join-capacity": "77", "--publish": "models",
     "--publish-every": "3.5",
-    "--workers": "2", "--merge": "add", "--burn-in": "old.csv", "--begin": "end", "--speed": "60x", "--on-alarm": "drop",
+    "--workers": "2", "--merge": "add", "--burn-in": "old.csv", "--begin": "end", "--speed": "60x",
     "--dead-letters": "bad.jsonl", "--metrics-port": "9001", "--metrics-host": "0.0.0.0", "--start-from": "runs/first",
 }  # fmt: skip
 
@@ -41,7 +41,7 @@ def test_options_arrive_by_name(learned):
     assert result.stdout.splitlines()[-1] == '{"events": 3, "rows_learned": 2}'
     ((config, options),) = learned
     assert (config.kind, config.model["dim"], config.training.merge) == ("sparse-mlp", 3, "add")
-    join = StreamOptions(window="5m", late="2h", capacity=77, on_alarm="drop", settle="at-end")
+    join = StreamOptions(window="5m", late="2h", capacity=77, skew="3h", ages="1m,10m")
     assert options == Options(
         source="log.jsonl", out=Path("run"), join=join, workers=2, publish="models", publish_every=3.5,
         burn_in=("old.csv",), begin="end", until_end=True, speed=60.0, accept_gap=True, release=True, dead_letters="bad.jsonl",

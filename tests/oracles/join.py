@@ -90,8 +90,6 @@ class NaiveJoin:
                     one["state"] = "given up"
         self.pass_ages(now)
         one, of_impression = self.by_name.get(name), False
-        if one is not None and one["passed"] == len(self.edges):
-            one = None
         if one is None:
             self.early.setdefault(name, now + self.window)
         elif one["state"] != "given up" and one["clicked"] == math.inf and now <= one["shown"] + self.horizon:

@@ -84,7 +84,6 @@ def wait_until(happened, patience: float = 20.0) -> None:
 def undisturbed(folder: Path, events: list[dict]) -> StreamLearner:
     ref = StreamLearner.start(SETTINGS, folder / "undisturbed", JOIN, StreamPosition())
     ref.take(decoded(events), StreamPosition())
-    ref.finish()
     return ref
 
 

@@ -10,7 +10,6 @@ from pbodl.data.hashing import hash_value
 from pbodl.data.schema import Field, Schema
 from pbodl.data.synthetic import World
 from pbodl.models.deep_probit import FMMLP
-from pbodl.streaming.join.join_rules import NO, TAKE_BACK, YES
 from pbodl.streaming.watchdog import STRETCH, Watchdog
 from tests.streaming.traffic import SCHEMA as STREAM
 from tests.streaming.traffic import decoded, traffic
@@ -32,7 +31,7 @@ def trained() -> tuple[World, FMMLP, Watchdog, list[str | None], Batch]:
 
 def watch(model: FMMLP, watchdog: Watchdog, batch: Batch) -> str | None:
     assert batch.clicks is not None
-    return watchdog.after(batch, np.where(batch.clicks > 0, YES, NO).astype(np.int8), model.learn(batch))
+    return watchdog.after(batch, model.learn(batch))
 
 
 def again(trained: tuple, change: Callable[[Batch], Batch]) -> str | None:
@@ -94,65 +93,48 @@ def test_inverted_labels_are_seen_where_clicks_are_as_common_as_others() -> None
     assert said is not None and "log loss" in said
 
 
-def test_a_non_click_that_is_taken_back_is_out_of_the_sums(trained: tuple) -> None:
-    _, model, watchdog, _, last = trained
-    ref, comp = Watchdog(model), Watchdog(model)
-    for one in (ref, comp):
-        one.load_state(*watchdog.state())
-    predicted, half = model.predict(last).ctr, len(last) // 2
-    no = np.full(half, NO, np.int8)
-    rows = changed(last.rows(0, half), np.zeros(half))
-    comp.after(rows, no, predicted[:half])
-    comp.after(rows, np.full(half, TAKE_BACK, np.int8), predicted[:half])
-    kept = [0, 1, 2, 4, 5]  # all sums but the variances, which stay
-    np.testing.assert_allclose(comp._sums[kept], ref._sums[kept], atol=1e-9)
-
-
 def test_a_stretch_is_doubted_before_its_end_and_what_is_accepted_is_usual(trained: tuple) -> None:
     _, model, watchdog, _, last = trained
     own = Watchdog(model)
     own.load_state(*watchdog.state())
     predicted, all_clicks = model.predict(last).ctr, changed(last, np.ones(len(last)))
-    yes = np.full(len(last), YES, np.int8)
-    own.after(all_clicks.rows(0, 100), yes[:100], predicted[:100])
+    own.after(all_clicks.rows(0, 100), predicted[:100])
     assert own.doubt is None  # too few rows to say
-    own.after(all_clicks.rows(100, 400), yes[100:400], predicted[100:400])
+    own.after(all_clicks.rows(100, 400), predicted[100:400])
     assert own.doubt is not None and own.held is None
-    assert own.after(all_clicks.rows(400, STRETCH), yes[400:], predicted[400:]) is not None
-    own.release()
+    assert own.after(all_clicks.rows(400, STRETCH), predicted[400:]) is not None
+    own.held = None
     certain = np.full(len(last), 0.999)  # the model has learned it; only what was usual is against it
-    assert "before" in str(own.after(all_clicks, yes, certain))
+    assert "before" in str(own.after(all_clicks, certain))
     own.accept()
-    assert own.after(all_clicks, yes, certain) is None and own.held is None
+    assert own.after(all_clicks, certain) is None and own.held is None
 
 
 def test_it_goes_on_where_it_was_and_is_released(trained: tuple) -> None:
     _, model, watchdog, _, last = trained
     half = len(last) // 2
     predicted = model.predict(last).ctr
-    roles = np.where(last.clicks > 0, YES, NO).astype(np.int8)
     inverted = last._replace(clicks=1 - last.clicks)
     first, second = Watchdog(model), Watchdog(model)
     first.load_state(*watchdog.state())
-    first.after(inverted.rows(0, half), roles[:half], predicted[:half])
+    first.after(inverted.rows(0, half), predicted[:half])
     second.load_state(*first.state())
     assert second.room == STRETCH - half
-    assert second.after(inverted.rows(half, STRETCH), roles[half:], predicted[half:]) is not None
-    second.release()
+    assert second.after(inverted.rows(half, STRETCH), predicted[half:]) is not None
+    second.accept()
     assert second.held is None and second.alarms == 1
 
 
 def test_evidence_of_several_workers_is_that_of_one():
     model = FMMLP(STREAM, dim=2, hidden=())
     batch = decoded(traffic(STRETCH)).rows.rows(0, STRETCH)
-    roles = np.where(np.arange(STRETCH) % 5 == 0, YES, NO).astype(np.int8)
-    batch = batch._replace(clicks=(roles == YES).astype(np.float32))
+    batch = batch._replace(clicks=(np.arange(STRETCH) % 5 == 0).astype(np.float32))
     predicted = np.full(STRETCH, 0.3)
     one, gathered = Watchdog(model), Watchdog(model)
-    assert one.after(batch, roles, predicted) is None
+    assert one.after(batch, predicted) is None
     for start in range(0, STRETCH, 500):
         worker, own = Watchdog(model), slice(start, start + 500)
-        worker.count(batch.rows(start, start + 500), roles[own], predicted[own])
+        worker.count(batch.rows(start, start + 500), predicted[own])
         gathered.gather(worker.evidence())
     facts, arrays = one.state()
     comp, others = gathered.state()

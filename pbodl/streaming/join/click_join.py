@@ -150,7 +150,7 @@ class Join:
         stands_for = np.ones(len(numbers))
         if self._sets.sets > 1:
             powers *= self._sets.powers(clicks, numbers.astype(np.uint64), int(self.rules.seed), self.rules.rate)
-        stands_for[(roles == JOINED) & (clicks == 0)] /= self._sets.share(self.rules.rate)
+        stands_for[((roles == FIRST) | (roles == JOINED)) & (clicks == 0)] /= self._sets.share(self.rules.rate)
         batch = batch._replace(clicks=clicks, weights=batch.weights * powers, came_before=before, came_by=by)
         final = self._final([part.sizes[3] for part in parts], parts, np.cumsum([0, *sizes[:-1]]))
         self.rows.drop_before(int(self._waiting.marks[1]))

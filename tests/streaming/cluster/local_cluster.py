@@ -104,15 +104,13 @@ class LocalCluster:
             return
         lane.take(ReadStep(decoded(events), StreamPosition({"at": (start + len(events),)}), 0))
 
-    def step(self, number: int, finishing: bool = False) -> None:
+    def step(self, number: int) -> None:
         """One turn of a worker, which may die in it."""
         worker = self.workers[number]
         try:
             for lane in worker.lanes:
                 if not lane.ended:
                     self.read(lane)
-                if finishing:
-                    lane.finish()
                 if (learned := worker.begin(lane)) is not None:
                     worker.finish(learned)
         except ProcessKilled:
@@ -121,11 +119,10 @@ class LocalCluster:
 
     def run(self, save_risk: float = 0.02) -> None:
         """Learn everything, in random turns, with a snapshot now and then."""
-        for finishing in (False, True):
-            while not all(lane.done and (lane.finished or not finishing) for worker in self.workers for lane in worker.lanes):
-                self.step(self.chance.randrange(len(self.workers)), finishing)
-                if self.chance.random() < save_risk:
-                    self.save()
+        while not all(lane.done for worker in self.workers for lane in worker.lanes):
+            self.step(self.chance.randrange(len(self.workers)))
+            if self.chance.random() < save_risk:
+                self.save()
 
     def save(self) -> None:
         """Records as a snapshot keeps them: of a moment in which all shards agree; else it is void."""

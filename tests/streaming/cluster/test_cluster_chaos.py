@@ -20,7 +20,7 @@ from pbodl.streaming.online_service import Options
 from pbodl.streaming.sources.kafka_sink import KafkaSink
 from pbodl.streaming.sources.redis_stream import RedisSink
 from tests.parallel.chaos import Chaos, actors
-from tests.streaming.cluster.exact_stream import check_posterior, visits
+from tests.streaming.cluster.exact_stream import check_posterior, closing, visits
 from tests.streaming.cluster.faults import JumpingClock, TcpProxy
 from tests.streaming.cluster.test_cluster_service import JOIN, write_events
 from tests.streaming.cluster.tormented import SETTINGS, ClusterProcess, Torment, journalled, wait_until
@@ -87,8 +87,10 @@ def test_a_signal_saves_and_another_cluster_continues(tmp_path):
     assert wait_until(lambda: sum(journalled(tmp_path)) > 20_000), first.told()
     first.terminate()
     assert load_snapshot(tmp_path / "run").counters["rows_learned"] > 0
-    write_events(source, visits(1500, 300), PARTITIONS)
-    write_events(source / "more", visits(1800, 200), 1)  # another partition
+    later = visits(1500, 300)
+    write_events(source, [*later, *closing([*later, *visits(1800, 200)])], PARTITIONS)
+    newest = visits(1800, 200)
+    write_events(source / "more", [*newest, *closing(newest)], 1)  # another partition
     (source / "more" / "0" / "events.jsonl").rename(source / "more" / "events.jsonl")
     (source / "more" / "0").rmdir()
     figures = ClusterProcess(tmp_path, str(source), 5, 3, "--until-end", "--json").finish()
@@ -99,7 +101,7 @@ def test_a_signal_saves_and_another_cluster_continues(tmp_path):
 def test_a_worker_that_hangs_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr("pbodl.streaming.cluster.cluster_session.HUNG", 4.0)
     events = visits(0, 4000)
-    write_events(tmp_path / "events", events, PARTITIONS)
+    write_events(tmp_path / "events", [*events, *closing(events)], PARTITIONS)
 
     def ready(number: int) -> bool:
         return number == 0 and sum(journalled(tmp_path)) > 40_000
@@ -120,7 +122,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path, monkeypatch):
 def test_a_shard_that_hangs_is_replaced(tmp_path):
     """Ray does not take a stopped process for dead; whoever waits for it would wait without end."""
     events = visits(0, 4000)
-    write_events(tmp_path / "events", events, PARTITIONS)
+    write_events(tmp_path / "events", [*events, *closing(events)], PARTITIONS)
     stopped: list[psutil.Process] = []
 
     def ready(number: int) -> bool:
@@ -150,7 +152,7 @@ def test_a_machine_that_stands_still_and_wakes_up_cannot_write(tmp_path, monkeyp
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quick}, shutdown_at_exit=False)
     kept, paused = (nodes.add_node(num_cpus=4, resources={name: 1}) for name in ("kept", "paused"))
     events = visits(0, 6000)
-    write_events(tmp_path / "events", events, PARTITIONS)
+    write_events(tmp_path / "events", [*events, *closing(events)], PARTITIONS)
 
     def processes(node, kind: str) -> list[psutil.Process]:
         below = psutil.Process(node.all_processes["raylet"][0].process.pid).children(recursive=True)

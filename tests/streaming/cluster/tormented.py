@@ -23,7 +23,7 @@ from pbodl.errors import InputError
 from pbodl.serving import Client
 from pbodl.training.config import to_toml
 from tests.serving.processes import ServerProcess
-from tests.streaming.cluster.exact_stream import check_posterior, clicked_ones, exact_config, expected_ctr, visits
+from tests.streaming.cluster.exact_stream import check_posterior, clicked_ones, closing, exact_config, expected_ctr, visits
 from tests.streaming.cluster.faults import JumpingClock, TcpProxy, cut_between, cut_from_node, journal_of, no_room
 from tests.streaming.kafka_broker import KafkaBrokers
 
@@ -40,7 +40,7 @@ class ClusterProcess:
         (folder / "online.toml").write_text(to_toml(SETTINGS))
         command = [sys.executable, "-m", "pbodl.cli", "online", "--source", source, "--out", str(folder / "run"), "--engine", "ray"]
         command += ["--config", str(folder / "online.toml"), "--workers", str(workers), "--shards", str(shards)]
-        command += ["--window", "5m", "--late", "1h", "--settle", "at-end", "--minibatch", "16", "--wire-bits", "32"]
+        command += ["--window", "5m", "--late", "5m", "--ages", "5m", "--minibatch", "16", "--wire-bits", "32"]
         with (folder / "errors.txt").open("ab") as errors:
             own = os.environ | (environment or {})
             self._process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=errors, env=own)
@@ -146,6 +146,9 @@ class Torment:
             self.more(100)
             self._progress()
             self.process.kill()
+            last = closing(self.events)
+            self.events.extend(last)
+            self._send(last)
             self._check()
         finally:
             if self.process.alive:

@@ -1,4 +1,4 @@
-"""Impressions and late clicks: order, duplicates, bounds, state, and the correction for clicks that come too late."""
+"""Impressions judged in stages: as the naive join does it, whatever the reads; bounds, state, sampling, and an unbiased CTR."""
 
 import numpy as np
 import pytest
@@ -9,216 +9,225 @@ from pbodl.data.convert import concat
 from pbodl.data.sampling import NegativeSets, is_kept
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
-from pbodl.models.deep_probit import FMMLP
-from pbodl.streaming.join.click_join import Join, Joined
-from pbodl.streaming.join.join_rules import NO, TAKE_BACK, YES
-from tests.oracles import join as oracle
+from pbodl.models.pair_fm import PairFM
+from pbodl.streaming.join.click_join import FinalLabels, Join, Joined
+from pbodl.streaming.join.join_rules import FIRST, JOINED, LATER, LATER_KEPT, MANY_EDGES, PREDICT, STAGE_SEED
+from tests.oracles.join import NaiveJoin, Operation, joined
 from tests.streaming.traffic import SCHEMA, click, decoded, impression, pieces, traffic
 
-NAMES = {YES: "yes", NO: "no", TAKE_BACK: "back"}
+NAMES = {PREDICT: "predict", FIRST: "first", LATER: "later"}
 ACTIONS = st.lists(
     st.tuples(st.sampled_from(["impression", "click"]), st.integers(0, 12), st.integers(-3, 12)), min_size=1, max_size=80
 )
+AGES = (4.0, 9.0, 15.0)
+Parts = list[tuple[Joined, FinalLabels]]
 
 
 def story(actions: list[tuple[str, int, int]]) -> list[tuple[str, str, float]]:
     """Events with ids and times from steps of time, some of them back."""
-    now, told = 100.0, []
+    now, events = 100.0, []
     for kind, name, step in actions:
         now += step
-        told.append((kind, f"i{name}", now))
-    return told
+        events.append((kind, f"i{name}", now))
+    return events
 
 
-def as_events(told: list[tuple[str, str, float]]) -> list[dict]:
-    # The user tells which impression a row is of.
-    return [impression(name, time, user=name) if kind == "impression" else click(name, time) for kind, name, time in told]
+def as_events(events: list[tuple[str, str, float]]) -> list[dict]:
+    # The user says which impression a row is of.
+    return [impression(name, time, user=name) if kind == "impression" else click(name, time) for kind, name, time in events]
 
 
-def keys_by_user(names: set[str]) -> dict[int, str]:
-    batch = decoded([impression(name, 1.0, user=name) for name in sorted(names)]).rows
-    return dict(zip(batch.keys[batch.fields == 0].tolist(), sorted(names), strict=True))
+def names_of(batch, names: set[str]) -> list[str]:
+    known = decoded([impression(name, 1.0, user=name) for name in sorted(names)]).rows
+    by_key = dict(zip(known.keys[known.fields == 0].tolist(), sorted(names), strict=True))
+    return [by_key[key] for key in batch.keys[batch.fields == 0].tolist()]
 
 
-def outcome(parts: list[Joined], names: set[str]) -> list[tuple[str, str]]:
-    by_key = keys_by_user(names)
+def operations(parts: Parts, names: set[str]) -> list[Operation]:
+    found = []
+    for part, _ in parts:
+        columns = (part.batch.clicks, part.batch.came_before, part.batch.came_by, part.batch.weights)
+        for name, role, clicked, *numbers in zip(names_of(part.batch, names), part.roles.tolist(), *columns, strict=True):
+            found.append(Operation(name, NAMES[role], bool(clicked), *(pytest.approx(float(n), rel=1e-5) for n in numbers)))
+    return found
+
+
+def finals(parts: Parts, names: set[str]) -> list[tuple[str, bool]]:
     return [
-        (by_key[key], NAMES[role])
-        for part in parts
-        for key, role in zip(part.batch.keys[part.batch.fields == 0].tolist(), part.roles.tolist(), strict=True)
+        (name, bool(clicked))
+        for _, final in parts
+        for name, clicked in zip(names_of(final.batch, names), final.batch.clicks, strict=True)
     ]
 
 
-@settings(max_examples=60, deadline=None)
-@given(ACTIONS, st.sampled_from([1.0, 0.5]), st.lists(st.integers(1, 9), min_size=1, max_size=4), st.booleans())
-def test_as_the_oracle_has_it_whatever_the_pieces(actions: list, rate: float, sizes: list[int], in_step: bool) -> None:
-    told = story(actions)
-    names = {name for _, name, _ in told}
-    join = Join(SCHEMA, 10.0, 15.0, rate=rate, seed=3, leap=1e9, in_step=in_step)
-    parts = [join.add(decoded(piece)) for piece in pieces(as_events(told), sizes)]
-    join.check_ledger()
-    parts.append(join.close_windows())
+def kept(number: int, edge: int, fraction: float) -> bool:
     with np.errstate(over="ignore"):
-        ref = oracle.join(told, 10.0, 15.0, lambda number: bool(is_kept(np.uint64(number), np.uint64(3), rate)), in_step)
-    assert outcome(parts, names) == ref
-    counters = join.metrics()
-    assert (counters["positives"], counters["negatives"]) == tuple(
-        sum(role == wanted for _, role in ref) for wanted in ("yes", "no")
-    )
+        return bool(is_kept(np.uint64(number) * MANY_EDGES + np.uint64(edge), np.uint64(3) ^ STAGE_SEED, fraction))
+
+
+def naive(events: list[tuple[str, str, float]], join: Join) -> NaiveJoin:
+    judged = None if join.delays.choice[1] >= 0 else np.flatnonzero(join.delays.judged).tolist()
+    return joined(events, join.delays.edges.tolist(), join.rules.window, judged, kept)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ACTIONS, st.lists(st.integers(1, 9), min_size=1, max_size=4), st.sampled_from([(), AGES]))
+def test_as_the_oracle_has_it_whatever_the_pieces(actions: list, sizes: list[int], ages: tuple) -> None:
+    events = story(actions)
+    names = {name for _, name, _ in events}
+    join = Join(SCHEMA, 10.0, 15.0, seed=3, skew=1e9, ages=ages)
+    parts = []
+    for piece in pieces(as_events(events), sizes):
+        parts.append(join.add(decoded(piece)))
+        join.check_ledger()
+    ref = naive(events, join)
+    assert operations(parts, names) == ref.out
+    assert finals(parts, names) == ref.final
+    assert join.watermark == ref.watermark
+    np.testing.assert_allclose(join.delays.last, ref.d)
+
+
+@pytest.mark.parametrize("ctr, step", [(0.2, 1.0), (0.9, 0.3)])
+def test_as_the_oracle_has_it_over_a_long_stream_with_an_outage(ctr: float, step: float) -> None:
+    events = traffic(2500, delay=30.0, step=step, ctr=ctr)
+    middle = events[-1]["time"] / 2
+    cut = [event for event in events if event["event"] == "impression" or not middle < event["time"] < middle + 400 * step]
+    join = Join(SCHEMA, 60.0, 300.0, seed=3)
+    parts = [join.add(decoded(piece)) for piece in pieces(cut, [1, 400, 17])]
+    ref = naive([(event["event"], str(event["id"]), event["time"]) for event in cut], join)
+    comp = [(f"i{number}", NAMES[role]) for part, _ in parts for number, role in zip(part.numbers, part.roles, strict=True)]
+    assert comp == [operation[:2] for operation in ref.out]
+    assert [f"i{number}" for _, final in parts for number in final.numbers] == [name for name, _ in ref.final]
+    assert (join.metrics()["outages"], join.silent_since) == (ref.outages, None) == (1, None)
+    assert join.delays.choice[0] == ref.joined and join.delays.choice[1] == ref.chosen_at
+    join.check_ledger()
 
 
 @settings(max_examples=40, deadline=None)
-@given(ACTIONS, st.integers(1, 79), st.booleans())
-def test_saved_and_loaded_is_never_stopped(actions: list, cut: int, in_step: bool) -> None:
-    events = as_events(story(actions))
-    ref, before, comp = (Join(SCHEMA, 10.0, 15.0, capacity=7, in_step=in_step) for _ in range(3))
-    expected = [*outcome([ref.add(decoded(events)), ref.close_windows()], {f"i{n}" for n in range(13)})]
+@given(ACTIONS, st.integers(1, 79))
+def test_saved_and_loaded_is_never_stopped(actions: list, cut: int) -> None:
+    events, names = as_events(story(actions)), {f"i{n}" for n in range(13)}
+    ref, before, comp = (Join(SCHEMA, 10.0, 15.0, capacity=7, ages=AGES, skew=1e9) for _ in range(3))
+    expected = [ref.add(decoded(events))]
     parts = [before.add(decoded(events[:cut]))]
     comp.load_state({name: array.copy() for name, array in before.state().items()})
-    parts += [comp.add(decoded(events[cut:])), comp.close_windows()] if events[cut:] else [comp.close_windows()]
-    assert outcome(parts, {f"i{n}" for n in range(13)}) == expected
+    parts += [comp.add(decoded(events[cut:]))] if events[cut:] else []
+    assert operations(parts, names) == operations(expected, names)
+    assert finals(parts, names) == finals(expected, names)
     assert comp.metrics() == ref.metrics()
 
 
-def after_the_first_window(*events: dict, **options: float) -> tuple[Join, Joined]:
-    """What comes of events from time 1000 on, in a stream whose first window has passed."""
-    join = Join(SCHEMA, 60.0, 600.0, **options)  # type: ignore[arg-type]
-    join.skip_holding()
-    return join, join.add(decoded(list(events)))
+def judged_at(*events: dict, **options: float) -> tuple[Join, Joined, FinalLabels]:
+    """What comes of events in a stream that is judged after 60 and 300 seconds, and forgets after 300."""
+    join = Join(SCHEMA, 60.0, 300.0, ages=(60.0, 300.0), **options)  # type: ignore[arg-type]
+    return join, *join.add(decoded(list(events)))
 
 
-def test_a_click_inside_the_window_counts_at_once_and_once() -> None:
-    join, joined = after_the_first_window(impression("a", 1000), click("a", 1060), click("a", 1061), impression("a", 1062))
-    assert joined.roles.tolist() == [YES]
-    assert joined.batch.times.tolist() == [1000]
+def tick(first: float, times: int = 6) -> list[dict]:
+    """Clicks of nobody, by which time passes: the clock follows when five events agree."""
+    return [click(f"tick{first}-{n}", first) for n in range(times)]
+
+
+def shown(joined: Joined) -> list[tuple[int, int]]:
+    return list(zip(joined.roles.tolist(), joined.batch.clicks.tolist(), strict=True))  # type: ignore[union-attr]
+
+
+def test_an_impression_is_predicted_when_it_comes_and_judged_at_its_ages() -> None:
+    start = tick(1000)
+    join, joined, final = judged_at(*start, impression("a", 1000), impression("b", 1000), *tick(1030), click("a", 1030))
+    assert shown(joined) == [(PREDICT, 0), (PREDICT, 0)] and not len(final.numbers)
+    assert joined.batch.weights.tolist() == [0, 0]
+    joined, _ = join.add(decoded([*tick(1061), click("b", 1062), click("b", 1063)]))
+    assert shown(joined) == [(FIRST, 1), (FIRST, 0)]
+    assert joined.batch.came_before.tolist() == [0, 0] and 0.5 < joined.batch.came_by[1] < 0.995
+    joined, final = join.add(decoded(tick(1301)))
+    assert shown(joined) == [(LATER, 1)]
+    assert 0.5 < joined.batch.came_before[0] < 0.995
+    assert final.batch.clicks.tolist() == [1, 1]
     counters = join.metrics()
-    assert (counters["duplicate_clicks"], counters["duplicate_impressions"], counters["late"]) == (1, 1, 0)
+    assert (counters["duplicate_clicks"], counters["positives"], counters["negatives"], counters["judged"]) == (1, 2, 1, 2)
 
 
-def test_a_late_click_takes_its_negative_back() -> None:
-    join, joined = after_the_first_window(impression("a", 1000), impression("b", 1061), click("a", 1100))
-    assert joined.roles.tolist() == [NO, TAKE_BACK, YES]
-    assert joined.batch.weights.tolist() == [1, -1, 1]
-    assert joined.batch.clicks.tolist() == [0, 0, 1]
-    assert joined.stands_for.tolist() == [1, -1, 1]
-    assert join.metrics()["late"] == 1
-
-
-@pytest.mark.parametrize("paper", [False, True])
-def test_a_non_click_counts_as_often_as_sets_have_it_and_is_taken_back_as_often(paper: bool) -> None:
-    shown = [impression(f"i{n}", 1000 + n, user=f"i{n}") for n in range(300)]
-    late = [click(f"i{n}", 1400 + n) for n in range(0, 300, 3)]
-    join = Join(SCHEMA, 60.0, 600.0, rate=0.4, seed=3, sets=NegativeSets(3, paper))
-    join.skip_holding()
-    joined = join.add(decoded([*shown, *late]))
-    with np.errstate(over="ignore"):
-        times = [sum(is_kept(np.uint64(n), np.uint64(3 + one), 0.4) for one in range(3)) for n in range(300)]
-    share = 1.0 if paper else 1.0 / 3.0
-    for time, role, weight in zip(joined.batch.times - 1000, joined.roles, joined.batch.weights, strict=True):
-        ref = {YES: 3, NO: times[int(time)], TAKE_BACK: -times[int(time)]}[role] * share
-        assert weight == pytest.approx(ref)
-    assert (joined.roles == NO).sum() == np.count_nonzero(times)
-    assert (joined.roles == TAKE_BACK).sum() == np.count_nonzero(times[::3])
-    np.testing.assert_allclose(joined.stands_for[joined.roles == NO], 1 / (1 - 0.6**3))
-    join.check_ledger()
-
-
-def test_in_step_a_click_brings_the_non_clicks_beside_it() -> None:
-    join = Join(SCHEMA, 60.0, 600.0, in_step=True)
-    join.skip_holding(clicks=10, others=28)
-    events = [impression(n, 1000 + n, user=n) for n in range(9)]
-    joined = join.add(decoded([*events, click(4, 1010)]))
-    assert joined.roles.tolist() == [YES, NO, NO, NO]
-    assert joined.batch.times.tolist() == [1004, 1003, 1005, 1002]
-    joined = join.add(decoded([click(5, 1011)]))
-    assert joined.roles.tolist()[:2] == [TAKE_BACK, YES]
-    assert (join.metrics()["corrected"], join.metrics()["late"]) == (1, 0)
-    join.check_ledger()
-
-
-@pytest.mark.parametrize("in_step", [True, False])
-def test_in_step_what_is_new_does_not_look_as_if_it_were_always_clicked(in_step: bool) -> None:
-    """An ad that is new is shown with the others, and judged before its first window ends."""
-    draws, told = np.random.default_rng(1), []
-    for number in range(3000):
-        now, ad = float(number), "new" if number >= 2000 and number % 2 else "old"
-        told.append((now, impression(number, now, user=0, ad=ad)))
-        if draws.random() < 0.2:
-            told.append((now + draws.exponential(60.0), click(number, 0.0)))
-    events = [event | {"time": now} for now, event in sorted(told, key=lambda entry: entry[0]) if now < 2400]
-    join = Join(SCHEMA, 600.0, 3600.0, in_step=in_step)
-    joined = join.add(decoded(events))
-    key = decoded([impression(0, 0.0, ad="new")]).rows.keys[1]
-    mine = joined.batch.keys.reshape(len(joined), -1)[:, 1] == key
-    clicks, all_ = (joined.roles[mine] == YES).sum(), joined.stands_for[mine].sum()
-    assert clicks > 25 and (0.12 < clicks / all_ < 0.28 if in_step else clicks == all_)
+def test_nothing_is_judged_while_no_click_comes() -> None:
+    impressions = [impression(f"x{n}", 1100 + n) for n in range(300)]
+    join, joined, final = judged_at(*tick(1000), impression("a", 1000), *impressions)
+    assert set(joined.roles.tolist()) == {PREDICT} and not len(final.numbers)
+    joined, final = join.add(decoded(tick(1400)))
+    assert joined.roles[0] == FIRST and final.numbers.tolist()[0] == 0
 
 
 def test_a_click_may_come_before_its_impression() -> None:
-    join, joined = after_the_first_window(click("a", 1000), impression("a", 1001), click("b", 1002), impression("c", 1100))
-    assert joined.roles.tolist() == [YES]
-    assert join.metrics()["orphan_clicks"] == 1
+    join, joined, _ = judged_at(*tick(1000), click("a", 1000), impression("a", 1001), click("b", 1002), *tick(1003), *tick(1064))
+    assert shown(joined) == [(PREDICT, 0), (FIRST, 1)]
+    assert join.metrics()["orphan_clicks"] == 17  # all but those of the last tick
 
 
-def test_clicks_without_an_impression_are_counted_twice_told_or_forgotten() -> None:
-    early = [click(f"c{n}", 1000 + n) for n in range(16)]
-    join, joined = after_the_first_window(*early, click("c3", 1016), capacity=100)
-    assert (join.metrics()["duplicate_clicks"], join.metrics()["orphan_clicks"]) == (1, 0)
-    # There is room for 16 of them: the oldest goes, and its impression finds no click; the second oldest is still there.
-    joined = join.add(decoded([click("c16", 1017), impression("c0", 1018), impression("c1", 1019)]))
-    assert join.metrics()["orphan_clicks"] == 1
-    assert joined.roles.tolist() == [YES] and joined.batch.times.tolist() == [1019]
+def test_clicks_later_than_the_horizon_are_counted_alone() -> None:
+    others = [impression(f"x{n}", 1310) for n in range(6)]
+    join, joined, final = judged_at(*tick(1000), impression("a", 1000), *others, click("a", 1310))
+    assert (join.metrics()["late"], join.metrics()["positives"], join.metrics()["unjudged"]) == (1, 0, 0)
+    assert final.numbers[0] == 0 and not final.batch.clicks.any() and (FIRST, 0) in shown(joined)
 
 
-@pytest.mark.parametrize(("rate", "kept"), [(1.0, 50), (0.5, None)])
-def test_rows_that_come_with_their_label_are_learned_at_once(rate: float, kept: int | None) -> None:
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_rows_that_come_with_their_label_are_learned_at_once(rate: float) -> None:
     rows = [{**impression(f"r{n}", 1000 + n), "event": None, "click": n % 2} for n in range(100)]
-    join, joined = after_the_first_window(*rows, impression("a", 1099), rate=rate)
+    join, joined, _ = judged_at(*rows, impression("a", 1099), rate=rate)
     counters = join.metrics()
     assert (counters["joined"], counters["positives"], counters["impressions"]) == (100, 50, 1)
     assert counters["negatives"] + counters["unsampled"] == 50
-    assert counters["negatives"] == kept if kept else 10 < counters["negatives"] < 40
-    assert (joined.roles == YES).sum() == 50 and len(joined) == 50 + counters["negatives"]
+    assert counters["negatives"] == 50 if rate == 1.0 else 10 < counters["negatives"] < 40
+    assert (joined.roles == JOINED).sum() == 50 + counters["negatives"]
+    np.testing.assert_allclose(joined.stands_for[joined.batch.clicks == 1], 1.0)
     join.check_ledger()
 
 
-def test_a_click_at_the_end_of_the_first_window_waits_as_well() -> None:
-    join = Join(SCHEMA, 60.0, 600.0)
-    assert len(join.add(decoded([impression("a", 0), impression("b", 10), click("b", 60)]))) == 0
-    assert join.add(decoded([impression("c", 61), click("c", 61)])).roles.tolist() == [NO, YES]
-
-
-def test_until_the_first_window_has_passed_clicks_wait() -> None:
-    join = Join(SCHEMA, 60.0, 600.0)
-    first = join.add(decoded([impression("a", 0), impression("b", 10), click("b", 20)]))
-    assert len(first) == 0
-    joined = join.add(decoded([impression("c", 75), click("c", 76)]))
-    assert joined.roles.tolist() == [NO, YES, YES]
+@pytest.mark.parametrize("paper", [False, True])
+def test_a_non_click_counts_as_often_as_sets_have_it(paper: bool) -> None:
+    impressions = [impression(f"i{n}", 1000 + n / 100, user=f"i{n}") for n in range(300)]
+    join, joined, _ = judged_at(*tick(999), *impressions, *tick(1070), rate=0.4, seed=3, sets=NegativeSets(3, paper))
+    with np.errstate(over="ignore"):
+        times = [sum(is_kept(np.uint64(n), np.uint64(3 + one), 0.4) for one in range(3)) for n in range(300)]
+    first = joined.roles == FIRST
+    came = float(joined.came[first][0])
+    by = 1 - 0.4 * (1 - came)
+    weights = [times[n] * (1.0 if paper else 1 / 3) * came / by for n in joined.numbers[first]]
+    np.testing.assert_allclose(joined.batch.weights[first], weights, rtol=1e-5)
+    np.testing.assert_allclose(joined.batch.came_by[first], by, rtol=1e-6)
+    assert first.sum() == np.count_nonzero(times)
 
 
 def test_one_wild_time_changes_nothing_and_ten_are_believed() -> None:
-    join, joined = after_the_first_window(impression("a", 1000), impression("x", 5e9), click("a", 1010))
-    assert joined.roles.tolist() == [YES]
+    join, *_ = judged_at(*tick(1000), impression("a", 1000), impression("x", 5e9), *[click("a", 1010)] * 5)
     assert (join.metrics()["strays"], join.watermark) == (1, 1010.0)
-    joined = join.add(decoded([impression(f"b{n}", 1e6 + n) for n in range(12)]))
+    join.add(decoded([impression(f"b{n}", 1e6 + n) for n in range(16)]))
     assert (join.metrics()["strays"], join.watermark) == (10, 1e6 + 11)
 
 
-def test_memory_is_bounded_and_says_what_it_cost() -> None:
-    join, joined = after_the_first_window(*(impression(f"i{n}", 1000 + n / 100) for n in range(50)), capacity=20)
-    assert joined.roles.tolist() == [NO] * 30
-    assert (join.metrics()["hurried"], join.metrics()["remembered"], len(join.rows)) == (30, 20, 50)
-    joined = join.add(decoded([impression(f"j{n}", 1100 + n) for n in range(25)]))
-    assert join.metrics()["forgotten"] == 20
-    join.add(decoded([click("i49", 1126)]))
-    assert join.metrics()["late"] == 0
+@pytest.mark.parametrize("first", [True, False])
+def test_one_event_ahead_within_the_skew_does_not_move_the_clock(first: bool) -> None:
+    steady = [impression(f"s{n}", 1000.0 + n) for n in range(20)]
+    ahead = impression("ahead", 4000.0)
+    join, *_ = judged_at(*([ahead, *steady] if first else [*steady[:10], ahead, *steady[10:]]))
+    assert join.watermark == 1015.0 and join.metrics()["strays"] == 0
+
+
+def test_memory_is_bounded_and_what_is_crowded_out_is_censored() -> None:
+    join, joined, _ = judged_at(*tick(999), *(impression(f"i{n}", 1000 + n / 100) for n in range(50)), capacity=20)
+    assert (join.metrics()["crowded_out"], join.metrics()["waiting"]) == (30, 20)
+    joined, final = join.add(decoded(tick(1070)))
+    assert joined.numbers.tolist() == list(range(30, 50))
+    join.add(decoded([click("i3", 1071), *tick(1072)]))
+    assert join.delays.choice[0] == 1  # its row is gone, and its delay counts
+    _, final = join.add(decoded(tick(1400)))
+    assert final.numbers.tolist() == list(range(30, 50))
     join.check_ledger()
 
 
 def test_rows_go_when_nobody_needs_them() -> None:
     join = Join(SCHEMA, 10.0, 20.0)
     most = 0
-    for piece in pieces(traffic(40_000, step=0.01), [2000]):
+    for piece in pieces(traffic(40_000, step=0.01, delay=5.0), [2000]):
         join.add(decoded(piece))
         most = max(most, join.rows.bytes)
     assert join.rows.bytes <= most < 4 * (3000 + 4096 + 2000) * (3 * 8 + 4 + 8 + 4)
@@ -232,55 +241,61 @@ def test_lists_and_numbers_keep_their_shape() -> None:
          "importance": 1 + n % 3}
         for n in range(30)
     ]  # fmt: skip
-    join = Join(schema, 15.0, 15.0)
-    parts = [join.add(decoded(piece, schema)) for piece in pieces(rows, [4])] + [join.close_windows()]
-    comp = concat([part.batch for part in parts if len(part)])
+    join = Join(schema, 15.0, 15.0, ages=(15.0,))
+    parts = [join.add(decoded(piece, schema))[0] for piece in pieces([*rows, *tick(1000)], [4])]
+    comp = concat([part.batch.take(np.flatnonzero(part.roles == FIRST)) for part in parts if len(part)])
     ref = decoded(rows, schema).rows
     for name in ("keys", "values", "fields", "indptr", "weights", "times"):
         np.testing.assert_array_equal(getattr(comp, name), getattr(ref, name), err_msg=name)
 
 
-def test_the_lowest_bounds_are_allowed() -> None:
-    assert Join(SCHEMA, window=0.0, late=0.0, capacity=1).add(decoded([impression("a", 0), impression("b", 1)])).roles.tolist() == [
-        NO
-    ]
-
-
-@pytest.mark.parametrize("options", [{"window": -1.0}, {"capacity": 0}])
+@pytest.mark.parametrize("options", [{"window": -1.0}, {"capacity": 0}, {"late": 0.0}, {"ages": (5000.0,)}])
 def test_bad_bounds_are_refused(options: dict) -> None:
-    with pytest.raises(InputError, match="must be at least"):
+    with pytest.raises(InputError, match="must be above 0|at most --late"):
         Join(SCHEMA, **options)
 
 
-def ctr_of_a_delayed_stream(corrected: bool, rate: float = 1.0) -> tuple[float, float]:
-    """The true CTR, and that of a model which learned a stream where half of the clicks come after the window."""
-    schema = Schema(label="click", time="time", fields=[Field("ad", group="ad")])
-    draws = np.random.default_rng(5)
-    events = []
-    for number in range(20_000):
-        events.append((float(number), {"event": "impression", "id": number, "time": float(number), "ad": "a"}))
-        if draws.random() < 0.2:
-            later = number + draws.exponential(100.0)
-            events.append((later, click(number, later)))
-    join = Join(schema, 70.0, 5000.0, rate=rate)
-    joined = join.add(decoded([event for _, event in sorted(events, key=lambda entry: entry[0])], schema))
-    assert join.metrics()["late"] > 1500
-    batch = joined.batch if corrected else _without(joined)
-    model = FMMLP(schema, dim=2, hidden=(), negative_rate=rate)
-    model.learn(batch)
-    clicks = join.metrics()["clicks"] / join.metrics()["impressions"]
-    return clicks, float(model.predict([{"ad": "a", "time": 0.0}]).ctr[0])
-
-
-def _without(joined: Joined):
-    kept = np.flatnonzero(joined.roles != TAKE_BACK)
-    return concat([joined.batch.rows(int(place), int(place) + 1) for place in kept])
+def score(batch, p: float) -> np.ndarray:
+    """The slope of each operation's log-likelihood by the CTR of all impressions, by a finite difference."""
+    def log_z(q: float) -> np.ndarray:
+        before, by = batch.came_before.astype(float), batch.came_by.astype(float)
+        return batch.weights * (np.where(batch.clicks > 0, np.log(q), np.log1p(-by * q)) - np.log1p(-before * q))
+    return (log_z(p + 1e-6) - log_z(p - 1e-6)) / 2e-6
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])
-def test_the_ctr_is_unbiased_with_the_correction_and_biased_without(rate: float) -> None:
-    true, comp = ctr_of_a_delayed_stream(corrected=True, rate=rate)
-    interval = 3 * np.sqrt(true * (1 - true) / 20_000 / rate)
-    assert abs(comp - true) < interval
-    true, comp = ctr_of_a_delayed_stream(corrected=False, rate=rate)
-    assert comp < true - interval
+@pytest.mark.parametrize("role", [FIRST, LATER])
+def test_at_each_age_the_slopes_cancel_at_the_truth(rate: float, role: int) -> None:
+    """Also where non-clicks are sampled: at p/(p + w (1 - p))."""
+    draws, events = np.random.default_rng(5), []
+    true = 0.2
+    for number in range(60_000):
+        events.append((number / 4, impression(number, number / 4, ad="a")))
+        if draws.random() < true:
+            later = number / 4 + draws.exponential(100.0)
+            events.append((later, click(number, later)))
+    join = Join(SCHEMA, 600.0, 2000.0, rate=rate, seed=1)
+    ordered = [event for _, event in sorted(events, key=lambda entry: entry[0])]
+    parts = [join.add(decoded(piece))[0] for piece in pieces(ordered, [5000])]
+    batch = concat([part.batch.take(np.flatnonzero(part.roles == role)) for part in parts[2:]])
+    slopes = score(batch, true / (true + rate * (1 - true)))
+    assert abs(slopes.sum()) < 4.0 * np.sqrt((slopes**2).sum())
+    assert LATER_KEPT < 1.0 and len(slopes) > 3000
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.3])
+def test_a_model_learns_the_ctr_of_a_stream_whose_clicks_come_late(rate: float) -> None:
+    schema = Schema(label="click", time="time", fields=[Field("ad", group="ad")])
+    draws, events = np.random.default_rng(5), []
+    for number in range(20_000):
+        events.append((float(number), impression(number, float(number), ad="a")))
+        if draws.random() < 0.2:
+            later = number + draws.exponential(100.0)
+            events.append((later, click(number, later)))
+    join = Join(schema, 70.0, 1000.0, rate=rate)
+    part, _ = join.add(decoded([event for _, event in sorted(events, key=lambda entry: entry[0])], schema))
+    model = PairFM(schema, dim=2, negative_rate=rate)
+    model.learn(part.batch)
+    true = join.metrics()["clicks"] / join.metrics()["impressions"]
+    comp = float(model.predict([{"ad": "a", "time": 0.0}]).ctr[0])
+    assert abs(comp - true) < 4 * np.sqrt(true * (1 - true) / 20_000 / rate)
