@@ -7,8 +7,8 @@ cluster, those of the pulled weights.
     shared:16x256        a simulated cluster of 16 workers with minibatches of 256 rows, and the merge rule; add:2x256 the paper's
     ep:5, passes:2       reinforcement, minibatches of 256 rows: that many passes at most
     sets:2               two sets of workers with other non-clicks, sampled to 0.3; sets:1 is its baseline
-    window:poisoned      4 workers; half of the labels of rows 98,304 to 131,072 are wrong. window:undone takes their messages back
-                         at once, window:late at the end, window:skipped never learns them, window:clean has none wrong
+    window:poisoned      4 workers; half of the labels of rows 98,304 to 131,072 are wrong. window:skipped never learns them,
+                         window:clean has none wrong
 and after a + `init=7` (the seed of the model, else that of the world), `burn=100k`, `half` (16 bits on the wire), `paper` (passes
 and sets as the paper counts them), `merge=add` (threads), `wrong=0.05` (that share of the labels in the third fifth of the log is
 wrong).
@@ -29,7 +29,7 @@ from pbodl.data.batch import Batch
 from pbodl.data.convert import concat
 from pbodl.data.sampling import kept_rows, selected
 from pbodl.models.clock import parse_duration
-from pbodl.parallel.message import Message, negated
+from pbodl.parallel.message import Message
 from pbodl.parallel.simulated import Cluster
 from pbodl.parallel.threads.learning_threads import learn_with_threads
 from pbodl.parallel.worker import Worker
@@ -53,12 +53,11 @@ class Watched(Worker):
 
 
 class Window:
-    """A cluster that learns a window of wrong labels, and may take it back."""
+    """A cluster that learns a window of wrong labels, or leaves it out."""
 
     def __init__(self, model: pbodl.FMMLP, mode: str) -> None:
         self.mode, self.chunk = mode, 0
-        self.messages: list[Message] = []
-        self.cluster = Cluster(model, 4, 256, sent=lambda message: self.messages.append(message))
+        self.cluster = Cluster(model, 4, 256)
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         inside = self.chunk == WINDOW
@@ -67,20 +66,9 @@ class Window:
             return np.full(len(batch), np.nan)
         if inside and self.mode != "clean":
             batch = with_wrong_labels(batch, 0.5, 0, len(batch))
-        kept = list(self.messages)
-        ctr = self.cluster.learn(batch)
-        self.messages = self.messages if inside else kept
-        if inside and self.mode == "undone":
-            self.take_back()
-        return ctr
-
-    def take_back(self) -> None:
-        for number, message in enumerate(list(self.messages)):
-            self.cluster.push(negated(message, "operator", number + 1))
+        return self.cluster.learn(batch)
 
     def model(self) -> pbodl.DeepProbit:
-        if self.mode == "late":
-            self.take_back()
         return self.cluster.model()
 
 

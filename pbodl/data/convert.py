@@ -28,7 +28,9 @@ def from_data(schema: Schema, data: Any, labelled: bool) -> Batch:
     if isinstance(data, Batch):
         if labelled and data.clicks is None:
             raise InputError("this batch was made without its labels; make it with from_data(schema, data, labelled=True)")
-        check_stages(data)
+        if labelled:
+            check_weights(data)
+            check_stages(data)
         return data
     if isinstance(data, Mapping):
         return from_rows(schema, [data], labelled)
@@ -40,6 +42,13 @@ def from_data(schema: Schema, data: Any, labelled: bool) -> Batch:
         f"data of type {type(data).__name__} is not understood; give a dict, a list of dicts, "
         "or a table of pyarrow, pandas or polars"
     )
+
+
+def check_weights(batch: Batch) -> None:
+    """Refuse a batch with weights below zero: what was learned is not taken back."""
+    if len(wrong := np.flatnonzero(~(batch.weights >= 0.0))):
+        i = int(wrong[0])
+        raise InputError(f"sample {i} has the weight {batch.weights[i]:g}; a weight is at least 0, and 0 means a prediction alone")
 
 
 def check_stages(batch: Batch) -> None:

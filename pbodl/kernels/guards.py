@@ -32,7 +32,6 @@ class Guard(NamedTuple):
 
 
 CAUTIOUS = Guard(0.5, 4.0)
-TRUSTING = Guard(0.0, np.inf)
 
 
 @inlined

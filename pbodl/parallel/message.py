@@ -1,7 +1,7 @@
 """A message: what some rows of data added to the weights, in natural parameters (PBODL eq. 27), and its format on the wire.
 
-Messages are sums and differences of plain arrays: `merge` adds them, `negated` reverses one, `split` divides one among the shards
-that hold its keys. (source, sequence) identifies a message, so that a second delivery is recognised.
+Messages are sums of plain arrays: `merge` adds them, `split` divides one among the shards that hold its keys. (source, sequence)
+identifies a message, so that a second delivery is recognised.
 """
 
 from collections.abc import Sequence
@@ -76,14 +76,6 @@ def merge(messages: Sequence[Message], source: str, sequence: int) -> Message:
         deltas[0].astype(np.float32), deltas[1].astype(np.float32), _sum(messages, "dense_precision_delta"),
         _sum(messages, "dense_precision_mean_delta"), _sum(messages, "total"), _sum(messages, "scale"), _sum(messages, "rejected"),
     )  # fmt: skip
-
-
-def negated(message: Message, source: str, sequence: int) -> Message:
-    """The message that reverses another: pushed after it, it restores the weights, except for rounding."""
-    signed = ("rows", "counted", "counts", *DELTAS, *SUMS)
-    return message._replace(
-        source=source, sequence=sequence, version=-1, posterior=None, **{name: -getattr(message, name) for name in signed}
-    )
 
 
 def prior_message(source: str, sequence: int, prior: NDArray[np.float32], width: int) -> Message:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.hashing import wrapping
 from pbodl.errors import InputError
-from pbodl.kernels.guards import CAUTIOUS, TRUSTING, Guard
+from pbodl.kernels.guards import CAUTIOUS
 from pbodl.kernels.layers.embedding import initialise_rows
 from pbodl.kernels.message_algebra import product
 from pbodl.models.adaptation import evidence, exchange, move_centres, row_prior
@@ -147,31 +147,27 @@ class Shard:
     def _multiply(self, message: Message) -> None:
         """Prior times message (PBODL eq. 26), after the decay up to now."""
         model, table, prior = self.model, self.model.table, self.model.row_prior
-        # A message that reverses another has nothing to take from a row that is gone; from the others it takes all that was given.
-        at, guard = (self._rows_of(message), CAUTIOUS) if message.rows >= 0 else (table.find(message.keys), TRUSTING)
-        here = at >= 0
-        forget(model, at[here], model.clock)
+        at = self._rows_of(message)
+        forget(model, at, model.clock)
         rows = model.rows()
         deltas = message.precision_delta, message.precision_mean_delta
-        self.guarded += product(rows.mean, rows.variance, at, prior.variance[message.fields], guard, 0, *deltas)
+        self.guarded += product(rows.mean, rows.variance, at, prior.variance[message.fields], CAUTIOUS, 0, *deltas)
         if model.spec.linear:
             linear, dim = (rows.linear_mean, rows.linear_variance), rows.mean.shape[1]
-            self.guarded += product(*linear, at, prior.linear_variance[message.fields, None], guard, dim, *deltas)
-        count = table.count[at[here]].astype(np.int64) + message.counts[here]
-        # Never 0 if all was taken back: to the kernels a row of count 0 is new, as one is that was only predicted.
-        table.count[at[here]] = np.maximum(count, int(message.rows < 0))
+            self.guarded += product(*linear, at, prior.linear_variance[message.fields, None], CAUTIOUS, dim, *deltas)
+        table.count[at] += message.counts.astype(np.uint32)
         if len(message.dense_precision_delta):
-            self._multiply_dense(message, guard)
+            self._multiply_dense(message)
             model.dense.total[:] += message.total
         if message.scale.any():
             model.scale.moments = moments_of(sums_of(model.scale.moments) + message.scale)
 
-    def _multiply_dense(self, message: Message, guard: Guard) -> None:
+    def _multiply_dense(self, message: Message) -> None:
         dense, sizes = self.model.dense, self.model.shape.sizes
         mean, variance = to_vector(dense.mean, sizes)[None], to_vector(dense.variance, sizes)[None]
         deltas = message.dense_precision_delta[None], message.dense_precision_mean_delta[None]
         prior = to_vector(dense.prior_variance, sizes)[None]
-        self.guarded += product(mean, variance, np.zeros(1, np.int32), prior, guard, 0, *deltas)
+        self.guarded += product(mean, variance, np.zeros(1, np.int32), prior, CAUTIOUS, 0, *deltas)
         from_vector(mean[0], sizes, dense.mean)
         from_vector(variance[0], sizes, dense.variance)
 

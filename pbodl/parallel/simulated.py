@@ -3,7 +3,6 @@
 This is a real cluster at its most regular, and reproducible: for tests, and to measure what merging costs in accuracy.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from pbodl.parallel.worker import Worker, plan
 class Cluster:
     """`workers` workers with minibatches of `rows` rows, and `shards` shards that start from the weights of `model`.
 
-    With `half`, messages are sent in 16 bits. `sent` is called with every message that was pushed.
+    With `half`, messages are sent in 16 bits.
 
     >>> import pbodl
     >>> schema = pbodl.Schema(label="click", fields=[pbodl.Field("ad", group="ad")])
@@ -36,9 +35,9 @@ class Cluster:
 
     def __init__(
         self, model: DeepProbit, workers: int, rows: int = 256, shards: int = 1, merge: str = DEFAULT,
-        burn_in: Duration | None = None, half: bool = False, sent: Callable[[Message], None] = lambda message: None,
+        burn_in: Duration | None = None, half: bool = False,
     ) -> None:  # fmt: skip
-        self._half, self._sent = half, sent
+        self._half = half
         self.schedule = Schedule(workers, rows, burn_in)
         self.shards = deal(model, shards)
         self._adapts, self._priors = adapts(model, workers, merge), 0
@@ -78,7 +77,6 @@ class Cluster:
         """Push a message to all shards."""
         for shard, part in zip(self.shards, split(message, len(self.shards)), strict=True):
             shard.push(part)
-        self._sent(message)
 
     def model(self) -> DeepProbit:
         """The model that the shards hold together."""

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from pbodl.kernels.guards import LEAST_SHARE, TRUSTING, Guard
+from pbodl.kernels.guards import LEAST_SHARE, Guard
 from pbodl.kernels.message_algebra import add_rows, product, quotient
 from tests.oracles.densities import product_moments
 
 F32 = np.float32
+TRUSTING = Guard(0.0, np.inf)
 
 
 def weights(seed: int, rows: int = 5, width: int = 3) -> tuple[np.ndarray, np.ndarray]:

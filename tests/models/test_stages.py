@@ -207,6 +207,12 @@ def test_what_is_no_stage_is_refused(before, by, message):
         pbodl.PairFM(PLAIN).learn(plain_log(2)._replace(**arrays))
 
 
+@pytest.mark.parametrize("weight", [-1.0, -1e-6, np.nan])
+def test_a_weight_below_zero_is_refused(weight):
+    with pytest.raises(InputError, match="a weight is at least 0, and 0 means a prediction alone"):
+        pbodl.PairFM(PLAIN).learn(plain_log(2)._replace(weights=np.array([1.0, weight], F32)))
+
+
 def test_parts_of_a_batch_keep_their_stages():
     batch = in_stages(rich_log(20)).batch
     part, taken = batch.rows(3, 9), batch.take(np.arange(3, 9))

@@ -5,7 +5,7 @@ import pytest
 
 from pbodl.errors import InputError
 from pbodl.models.sharded_state import shard_of
-from pbodl.parallel.message import Message, decode, encode, merge, negated, split
+from pbodl.parallel.message import Message, decode, encode, merge, split
 from pbodl.parallel.shard import Shard
 from pbodl.parallel.worker import Worker, plan
 from tests.parallel.logs import fm, plain_log, rich_log
@@ -77,22 +77,6 @@ def test_merged_is_pushed_one_after_the_other():
         assert np.array_equal(a[name], b[name]), name
     for name in ("embedding.mean", "embedding.variance", "linear.mean", "dense.0.mean", "dense.1.variance"):
         np.testing.assert_allclose(b[name], a[name], rtol=1e-4, atol=1e-6, err_msg=name)
-
-
-def test_negated_takes_back():
-    first, second = messages(2)
-    ref, comp = Shard(fm()), Shard(fm())
-    ref.push(first)
-    comp.push(first)
-    comp.push(second)
-    comp.push(negated(second, "operator", 1))
-    a, b = ref.model.state(), comp.model.state()
-    assert comp.model.rows_learned == ref.model.rows_learned
-    rows = len(a["embedding.keys"])
-    for name in ("embedding.mean", "embedding.variance", "linear.mean", "linear.variance"):
-        np.testing.assert_allclose(b[name][:rows], a[name], rtol=1e-5, atol=1e-6, err_msg=name)
-    np.testing.assert_array_equal(b["embedding.count"][:rows], a["embedding.count"])
-    np.testing.assert_allclose(b["dense.0.mean"], a["dense.0.mean"], rtol=1e-4, atol=1e-6)
 
 
 def test_split_deals_out_every_row_once():

@@ -76,6 +76,8 @@ def test_a_worker_among_others_leaves_predictions_alone():
     assert message.counted == 0 and not message.counts.any() and not message.scale.any()
     assert not message.precision_delta.any() and not message.dense_precision_delta.any()
     shard.push(message)
+    new = ~np.isin(shard.model.table.keys, before["embedding.keys"])
+    assert new.any() and not shard.model.table.count[new].any()  # predicted, and never learned from
     for name in ("dense.0.mean", "dense.0.variance", "scale.moments", "counters"):
         np.testing.assert_array_equal(shard.model.state()[name], before[name])
 
