@@ -29,7 +29,7 @@ from pbodl.models.snapshot import load_snapshot, save
 from pbodl.streaming.events import CLICK, Events
 from pbodl.streaming.join.click_join import FinalLabels, Join, Joined, first_of
 from pbodl.streaming.join.join_rules import JOINED, PREDICT
-from pbodl.streaming.join.stream_clock import BELIEVED
+from pbodl.streaming.join.stream_clock import BELIEVED, DAY
 from pbodl.streaming.same_run import StreamOptions, check_same, saved_options
 from pbodl.streaming.served_predictions import ServedPredictions
 from pbodl.streaming.sources.event_source import StreamPosition
@@ -44,7 +44,6 @@ from pbodl.training.visits.reinforcement import Passes
 
 logger = logging.getLogger(__name__)
 MOST_BAD = 1000  # bad events in a row that stop the learner
-DAY = 86400.0  # seconds; a stream that leaps further ahead is stopped
 
 
 class StreamHistory(NamedTuple):
@@ -163,10 +162,9 @@ class StreamLearner:
             logger.warning("the stream leaps %s", ahead)
         if not len(strays):
             return events
-        reason = "its time {} is more than {} ahead of the stream, which is at {}; --skew says how much is allowed"
+        reason = "its time {} is more than a day ahead of the stream, which is at {}"
         at = self.join.watermark if self.join.watermark == self.join.watermark else float(events.times[new][0])
-        skew, now = self.options.skew, _moment(at)
-        return events.and_bad({n: reason.format(_moment(float(events.times[n])), skew, now) for n in new[strays].tolist()})
+        return events.and_bad({n: reason.format(_moment(float(events.times[n])), _moment(at)) for n in new[strays].tolist()})
 
     def take(self, events: Events, position: StreamPosition, gaps: int = 0) -> Joined:
         """Learn from a pack of events; `position` is the run's position after it, `gaps` how many were accepted before it."""

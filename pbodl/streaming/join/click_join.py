@@ -85,7 +85,7 @@ class Join:
     late      seconds that it takes at most
     capacity  most impressions to remember: the oldest is given up for a new one (`crowded_out`)
     rate      share of non-clicks to learn
-    skew      seconds by which an event may be ahead of the others; further on it is dropped (`strays`), unless many in a row are
+    skew      seconds by which an event may be ahead of the others; further on its time is not believed, unless many in a row are
     ages      seconds at which impressions are judged; none: by the delays
     sets      sets of workers, each with its own sample of the non-clicks
     """
@@ -142,16 +142,18 @@ class Join:
 
     def _put_out(self, parts: list[Out]) -> tuple[Joined, FinalLabels]:
         sizes = [int(part.sizes[2]) for part in parts]
-        numbers, roles, clicks, before, by, came, powers = (
+        numbers, roles, clicks, before, by, came, powers, latest = (
             np.concatenate([column[:size] for column, size in zip(columns, sizes, strict=True)])
-            for columns in zip(*(part[:7] for part in parts), strict=True)
+            for columns in zip(*(part[:8] for part in parts), strict=True)
         )
         batch = self.rows.take(numbers)
         stands_for = np.ones(len(numbers))
         if self._sets.sets > 1:
             powers *= self._sets.powers(clicks, numbers.astype(np.uint64), int(self.rules.seed), self.rules.rate)
         stands_for[((roles == FIRST) | (roles == JOINED)) & (clicks == 0)] /= self._sets.share(self.rules.rate)
-        batch = batch._replace(clicks=clicks, weights=batch.weights * powers, came_before=before, came_by=by)
+        batch = batch._replace(
+            clicks=clicks, weights=batch.weights * powers, came_before=before, came_by=by, times=np.minimum(batch.times, latest)
+        )  # fmt: skip
         final = self._final([part.sizes[3] for part in parts], parts, np.cumsum([0, *sizes[:-1]]))
         self.rows.drop_before(int(self._waiting.marks[1]))
         return Joined(batch, roles, numbers, came.astype(np.float64), stands_for), final
@@ -237,6 +239,6 @@ def _room(operations: int, labels: int) -> Out:
     floats = (np.empty(operations, f32) for _ in range(5))
     clicks, before, by, came, powers = floats
     return Out(
-        np.empty(operations, i64), np.empty(operations, np.int8), clicks, before, by, came, powers,
+        np.empty(operations, i64), np.empty(operations, np.int8), clicks, before, by, came, powers, np.empty(operations),
         np.empty(labels, i64), np.empty(labels, f32), np.empty(labels, i64), np.zeros(4, i64),
     )  # fmt: skip

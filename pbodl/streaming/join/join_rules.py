@@ -15,7 +15,7 @@ from pbodl.streaming.events import CLICK, IMPRESSION
 from pbodl.streaming.join.delays import TARGETS, choose_ages_when_due, count_click, follow
 from pbodl.streaming.join.id_ring import DONE, enter, find, leave, retire
 from pbodl.streaming.join.silence import AGE, NEXT, SILENT, SINCE, count_heard, hear_click, is_outage
-from pbodl.streaming.join.stream_clock import AGREE, advance
+from pbodl.streaming.join.stream_clock import AGREE, AHEAD, LEAP, STRAY, advance
 
 # The state of an impression: not judged yet; judged as a non-click so far; its click is learned; given up.
 UNJUDGED, OPEN, LEARNED, GIVEN_UP = range(4)
@@ -25,11 +25,11 @@ OLDEST, WITH_ROW, NEXT_NUMBER = range(3)  # marks of the ring of impressions
 COUNTERS = (
     "impressions", "clicks", "joined", "judged", "positives", "negatives", "unsampled", "duplicate_impressions",
     "duplicate_clicks", "orphan_clicks", "late", "given_up", "unjudged", "crowded_out", "censored_clicks", "outages", "strays",
-    "leaps",
+    "leaps", "ahead",
 )  # fmt: skip
 (
     IMPRESSIONS, CLICKS, JOINED_ROWS, JUDGED, POSITIVES, NEGATIVES, UNSAMPLED, DOUBLE_IMPRESSIONS, DOUBLE_CLICKS, ORPHANS, LATE,
-    GIVEN_UP_ONES, NEVER_JUDGED, CROWDED_OUT, CENSORED, OUTAGES, STRAYS, LEAPS,
+    GIVEN_UP_ONES, NEVER_JUDGED, CROWDED_OUT, CENSORED, OUTAGES, STRAYS, LEAPS, AHEAD_ONES,
 ) = range(len(COUNTERS))  # fmt: skip
 NEWS = 0.01  # a later non-click is judged if at least this share of the clicks has come since
 LATER_KEPT = 0.5  # of the later non-clicks are learned, with the power 2: they say little
@@ -68,6 +68,7 @@ class Out(NamedTuple):
     by: NDArray[np.float32]
     came: NDArray[np.float32]  # F at the age of the operation; `by` is another where non-clicks are sampled
     powers: NDArray[np.float32]
+    latest: NDArray[np.float64]  # the row's own time is believed up to this
     final_numbers: NDArray[np.int64]
     final_clicks: NDArray[np.float32]
     final_after: NDArray[np.int64]  # operations before it
@@ -75,9 +76,10 @@ class Out(NamedTuple):
 
 
 @inlined
-def put_out(out, number, role, click, before, by, came, power):
+def put_out(out, latest, number, role, click, before, by, came, power):
     """Write an operation. MODIFIES: out."""
     size = out.sizes[2]
+    out.latest[size] = latest
     out.numbers[size], out.roles[size], out.clicks[size] = number, role, click
     out.before[size], out.by[size], out.came[size], out.powers[size] = before, by, came, power
     out.sizes[2] += 1
@@ -94,13 +96,13 @@ def judge(waiting, stages, delays, rules, number, edge, counters, out):
     place = number & (len(waiting.ids) - 1)
     clicked = stages.clicked[place] <= waiting.times[place] + delays.edges[edge]
     before, by = np.float64(stages.came[place]), delays.came[edge]
-    first = waiting.status[place] == UNJUDGED
+    first, latest = waiting.status[place] == UNJUDGED, waiting.times[place] + rules.skew
     role, start = (FIRST, 0.0) if first else (LATER, LATER_STAGE)
     if clicked:
         counters[JUDGED] += first
         counters[POSITIVES] += 1
         waiting.status[place] = LEARNED
-        put_out(out, number, role, 1.0, before if rules.rate >= 1.0 else start, 1.0, by, 1.0)
+        put_out(out, latest, number, role, 1.0, before if rules.rate >= 1.0 else start, 1.0, by, 1.0)
         return
     if not first and by - before < NEWS:
         return
@@ -118,9 +120,9 @@ def judge(waiting, stages, delays, rules, number, edge, counters, out):
         power /= LATER_KEPT
     if rules.rate < 1.0:
         by_kept = 1.0 - rules.rate * (1.0 - by)
-        put_out(out, number, role, 0.0, start, by_kept, by, power * (by - before) / by_kept)
+        put_out(out, latest, number, role, 0.0, start, by_kept, by, power * (by - before) / by_kept)
     else:
-        put_out(out, number, role, 0.0, before, by, by, power)
+        put_out(out, latest, number, role, 0.0, before, by, by, power)
 
 
 @inlined
@@ -228,7 +230,7 @@ def add_impression(waiting, early, stages, delays, silence, rules, now, key, cou
         return
     number = add_entry(waiting, stages, key, now, UNJUDGED)
     enter(waiting, number)
-    put_out(out, number, PREDICT, 0.0, 0.0, 1.0, 0.0, 0.0)
+    put_out(out, now + rules.skew, number, PREDICT, 0.0, 0.0, 1.0, 0.0, 0.0)
     click = find(early, key)
     if click >= 0:
         early.status[(early.slots[click] - 1) & (len(early.ids) - 1)] = DONE
@@ -275,7 +277,7 @@ def add_joined(waiting, stages, rules, now, label, counters, out):
     counters[JOINED_ROWS] += 1
     if label > 0 or rules.rate >= 1.0 or times_kept(np.uint64(number), rules.seed, rules.rate, rules.sets):
         counters[POSITIVES if label > 0 else NEGATIVES] += 1
-        put_out(out, number, JOINED, 1.0 if label > 0 else 0.0, 0.0, 1.0, 1.0, 1.0)
+        put_out(out, now + rules.skew, number, JOINED, 1.0 if label > 0 else 0.0, 0.0, 1.0, 1.0, 1.0)
     else:
         counters[UNSAMPLED] += 1
 
@@ -315,13 +317,22 @@ def join_events(kinds, ids, times, labels, waiting, early, stages, delays, silen
         now = clock.times[0]
         if kind != CLICK:
             make_room(waiting, rules, counters)
-        if heard == 0:
+        if heard == STRAY:
             counters[STRAYS] += 1
             if kind != CLICK:
                 add_entry(waiting, stages, np.uint64(0), now, DONE)
                 out.sizes[1] += 1
             continue
-        counters[LEAPS] += heard == 2
+        if heard == AHEAD:
+            counters[AHEAD_ONES] += 1
+            if clock.counts[1] == 1:
+                clock.counts[2] = waiting.marks[NEXT_NUMBER]
+        elif heard == LEAP:  # what came since the stream went on is from now
+            counters[LEAPS] += 1
+            for number in range(max(clock.counts[2], waiting.marks[OLDEST]), waiting.marks[NEXT_NUMBER]):
+                waiting.times[number & (len(waiting.ids) - 1)] = now
+                if stages.clicked[number & (len(waiting.ids) - 1)] < np.inf:
+                    stages.clicked[number & (len(waiting.ids) - 1)] = now
         if clock.counts[0] <= AGREE:
             go_back(waiting, stages, clock)
         ripen(waiting, delays, silence, now)

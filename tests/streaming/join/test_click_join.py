@@ -212,6 +212,22 @@ def test_one_event_ahead_within_the_skew_does_not_move_the_clock(first: bool) ->
     assert join.watermark == 1015.0 and join.metrics()["strays"] == 0
 
 
+def test_the_time_of_an_event_far_ahead_is_not_believed_and_the_event_counts() -> None:
+    join, joined, _ = judged_at(*tick(1000), impression("a", 1000), impression("x", 73_000), *tick(1061), skew=3600.0)
+    assert (join.watermark, join.metrics()["ahead"], join.metrics()["strays"]) == (1061.0, 1, 0)
+    assert shown(joined) == [(PREDICT, 0), (PREDICT, 0), (FIRST, 0), (FIRST, 0)]
+    assert joined.batch.times.tolist() == [1000, 4600, 1000, 4600]
+
+
+def test_after_a_pause_no_event_is_lost_and_none_is_older_than_it_is() -> None:
+    morning = [impression(f"m{n}", 30_000.0 + n) for n in range(12)]
+    join, *_ = judged_at(*tick(1000), impression("a", 1000), *morning, skew=3600.0)
+    assert (join.watermark, join.metrics()["leaps"], join.metrics()["strays"]) == (30_009.0, 1, 0)
+    joined, final = join.add(decoded([click("m0", 30_020.0), *tick(30_080)]))
+    assert [number for number, role in zip(joined.numbers, joined.roles, strict=True) if role == FIRST][:1] == [0]
+    assert joined.batch.clicks[joined.numbers == 1].tolist() == [1] and final.numbers.tolist() == [0]
+
+
 def test_memory_is_bounded_and_what_is_crowded_out_is_censored() -> None:
     join, joined, _ = judged_at(*tick(999), *(impression(f"i{n}", 1000 + n / 100) for n in range(50)), capacity=20)
     assert (join.metrics()["crowded_out"], join.metrics()["waiting"]) == (30, 20)
