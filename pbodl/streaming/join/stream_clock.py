@@ -1,8 +1,8 @@
 """The clock of a stream: the time that its events agree on.
 
-The *watermark* is the earliest time of the last AGREE events, and never goes back, so no single event moves it. The time of an event
-further ahead of it than the skew is not believed: the event counts as if it came now. BELIEVED in a row that are ahead are a pause
-of the stream. An event more than a day ahead is a stray, and is dropped.
+The *watermark* is the earliest time of the last AGREE events, and never goes back, so no single event moves it. Of an event
+further ahead of it than the skew, the time is not believed: it counts as if it came now. BELIEVED in a row that are ahead are a
+pause of the stream. An event more than a day ahead is a stray, and is dropped.
 """
 
 from typing import NamedTuple
