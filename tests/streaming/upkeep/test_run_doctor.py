@@ -77,7 +77,7 @@ def test_a_learner_that_hangs(run, monkeypatch):
 
 def test_alarms_events_capacity_guards(run, monkeypatch):
     newest = run_doctor.load_snapshot(run)
-    online = {**newest.facts["online"], "counts": [1000, 50, 3, 0]}
+    online = {**newest.facts["online"], "counts": [1000, 50, 3], "silent_since": 86400.0}
     online["watchdog"] = {**online["watchdog"], "held": "the CTR of the learned rows is 0.9"}
     counters = {**newest.counters, "evicted": 10**6, "rejected_linear": 400}
     changed = newest._replace(facts={**newest.facts, "online": online}, counters=counters)
@@ -85,6 +85,7 @@ def test_alarms_events_capacity_guards(run, monkeypatch):
     monkeypatch.setattr(type(newest.model.spec), "capacity", 5, raising=False)
     found = problems(run)
     assert "publishing is held: the CTR" in found["alarms"] and "50 of 1,050 events" in found["events"]
+    assert "no click has come since 1970-01-02" in found["clicks"]
     assert "dropped for want of room" in found["capacity"] and "rejected 400 updates" in found["guards"]
 
 
