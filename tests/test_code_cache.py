@@ -195,7 +195,7 @@ def test_nobody_else_can_put_code_there(monkeypatch, tmp_path):
 
 @compiled
 def test_machine_code_ships_with_the_package(tmp_path):
-    """A package with the entries of this machine, in an environment that never compiled: it learns, predicts and compiles nothing."""
+    """A package with the entries of this machine, in an environment that never compiled: it learns and compiles nothing."""
     use = (
         "import pbodl; rows = [{'user': n % 4, 'ad': n % 5, 'click': int(n % 4 == n % 5)} for n in range(40)]; "
         "fields = [pbodl.Field('user', group='user'), pbodl.Field('ad', group='ad')]; "
