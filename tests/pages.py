@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tests.command_line import run_pbodl
+from tests.patience import PATIENCE
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 RELATIVE, ABSOLUTE = 0.02, 0.005
-PATIENCE = 300.0  # seconds for a server to print what the page shows; the first start compiles
 PORTS = ("8080", "9101", "6379")  # a page's usual ports; others take their place, so that nothing else is in the way
 SERVERS = re.compile(r"(pbodl (serve|online)\b(?!.*--until-end)|redis-server\b)")
 

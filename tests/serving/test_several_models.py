@@ -10,7 +10,8 @@ import pbodl
 from pbodl.models.snapshot import load
 from pbodl.serving import Client
 from tests.command_line import run_pbodl
-from tests.serving.processes import PATIENCE, ServerProcess, until
+from tests.patience import PATIENCE, until
+from tests.serving.processes import ServerProcess
 
 SCHEMA = pbodl.Schema(
     label="click",

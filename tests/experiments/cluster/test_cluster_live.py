@@ -20,7 +20,7 @@ from pbodl.experiments.cluster.cluster_live import check_up
 from pbodl.experiments.cluster.event_traffic import counted, send_traffic
 from pbodl.models.snapshot import snapshots
 from tests.command_line import run_pbodl
-from tests.serving.processes import PATIENCE, until
+from tests.patience import PATIENCE, until
 from tests.streaming.kafka_broker import needs_kafka
 
 ROWS = 3000

@@ -7,8 +7,9 @@ import pytest
 
 from pbodl.publishing.publisher import Publisher
 from tests.command_line import run_pbodl
+from tests.patience import PATIENCE, until
 from tests.publishing.published import MODELS, steps
-from tests.serving.processes import PATIENCE, ServerProcess, until
+from tests.serving.processes import ServerProcess
 from tests.serving.services import REQUEST
 
 

@@ -26,7 +26,8 @@ from pbodl.streaming.upkeep.run_migration import BEFORE, REQUEST, follow_request
 from pbodl.system.folder_lock import writing
 from pbodl.training.config import Config, check_config, to_toml
 from tests.command_line import run_pbodl
-from tests.serving.processes import ServerProcess, until
+from tests.patience import until
+from tests.serving.processes import ServerProcess
 from tests.streaming.traffic import decoded, fingerprint, traffic
 
 OLD = [Field("user", group="user"), Field("ad", group="ad"), Field("hour", derive="hour_of_day")]
