@@ -31,15 +31,28 @@ LONGEST = [
     "tests/serving/sharing/test_route.py",
 ]
 
+# These train with JAX, whose threads stay. Whatever forks afterwards in the same process is warned that a copy may hang, so they
+# come last.
+WITH_JAX = [
+    "tests/training/test_session.py",
+    "tests/baselines/test_contract.py",
+    "tests/baselines/test_batch_training.py",
+    "tests/baselines/test_batch_models.py",
+    "pbodl/baselines/batch_dnn.py",
+    "pbodl/baselines/batch_fm.py",
+]
+
 # Examples are the same in every run. The first one may wait for a compiler, so time is no criterion.
 settings.register_profile("pbodl", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pbodl")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest first, what must not be followed by a fork last, and everything else between them as it stands."""
+    order = {name: 1 + number for number, name in enumerate(WITH_JAX)}
     if hasattr(config, "workerinput"):  # one of several processes
-        places = {name: place for place, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+        order |= {name: number - len(LONGEST) for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], 0))
 
 
 @pytest.fixture(scope="session")
