@@ -21,17 +21,16 @@ def test_the_command_takes_kinds_and_refuses_unknown_ones():
     assert isinstance(refused, InputError) and "pair-fm" in str(refused)
 
 
-def test_a_wait_for_the_compiler_is_announced_once(monkeypatch, tmp_path, capsys):
+def test_a_wait_for_the_compiler_is_announced_once(monkeypatch):
     said = []
-    monkeypatch.setattr(warmup_command.console, "print", said.append)
-    monkeypatch.setattr(_jit, "_cache_folder", lambda layer: str(tmp_path / layer))
+    monkeypatch.setattr(warmup_command.console, "print", lambda text, **options: said.append(text))
+    monkeypatch.setattr(_jit, "compiled_before", lambda: False)
     monkeypatch.setattr(_jit, "_told", [])
     warmup_command.tell_if_compiling()
-    assert len(said) == 1 and "compiling once" in said[0]
+    assert len(said) == 1 and "compiles once" in said[0]
     warmup_command.tell_if_compiling()
     assert len(said) == 1
     _jit._told.clear()
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "network.learn_batch-9.py311.nbi").touch()
+    monkeypatch.setattr(_jit, "compiled_before", lambda: True)
     warmup_command.tell_if_compiling()
     assert len(said) == 1
