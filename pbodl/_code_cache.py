@@ -4,6 +4,9 @@ The name of an entry holds two fingerprints. The first is of a function: its byt
 that it refers to, function by function. The second is of the types of its arguments, the versions of Python and of the compiler,
 and the processor. So clones, environments and containers share entries, an edit makes stale what depends on it and nothing else,
 and entries can ship with the package. An entry that is damaged, or cannot be read, is compiled anew.
+
+Machine code can do whatever it likes, so entries are read from where only this user and root can write. That is why they may be
+pickles, as those of Numba are.
 """
 
 import ast

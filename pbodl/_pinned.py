@@ -69,7 +69,7 @@ class Target(CPU):
     """The kernels' target. Whatever Numba knows to compile for a CPU is compiled for it as well."""
 
 
-class Dispatcher(CPUDispatcher):
+class PinnedDispatcher(CPUDispatcher):
     """A compiled function of PBODL."""
 
     targetdescr = _Descriptor(TARGET)
@@ -80,5 +80,5 @@ class Dispatcher(CPUDispatcher):
 
 
 target_registry[TARGET] = Target
-dispatcher_registry[Target] = Dispatcher
+dispatcher_registry[Target] = PinnedDispatcher
 jit_registry[Target] = partial(jit, _target=TARGET)

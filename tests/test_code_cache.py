@@ -1,6 +1,7 @@
 """Machine code is found by content: what changes a function changes its entry, nothing else does, and no entry is trusted."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -190,3 +191,27 @@ def test_nobody_else_can_put_code_there(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / f"pbodl-cache-{os.geteuid()}").chmod(0o777)
     assert cache_home() is None
+
+
+@compiled
+def test_machine_code_ships_with_the_package(tmp_path):
+    """A package with the entries of this machine, in an environment that never compiled: it learns and compiles nothing."""
+    use = (
+        "import pbodl; rows = [{'user': n % 4, 'ad': n % 5, 'click': int(n % 4 == n % 5)} for n in range(40)]; "
+        "fields = [pbodl.Field('user', group='user'), pbodl.Field('ad', group='ad')]; "
+        "model = pbodl.PairFM(pbodl.Schema(label='click', fields=fields)); model.learn(rows); print(model.predict(rows).ctr.sum())"
+    )
+    shutil.copytree(ROOT / "pbodl", tmp_path / "pbodl", ignore=shutil.ignore_patterns("__pycache__", "machine_code"))
+    caches = [tmp_path / "first", tmp_path / "second"]
+    printed = []
+    for cache in caches:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PBODL_CACHE": str(cache)}
+        done = subprocess.run([sys.executable, "-c", use], env=environment, cwd=tmp_path, capture_output=True, text=True)
+        printed.append((done.stdout, done.stderr))
+        entries = list(cache.rglob("*.code"))
+        if cache == caches[0]:
+            (tmp_path / "pbodl" / "machine_code").mkdir()
+            for entry in entries:
+                shutil.copy(entry, tmp_path / "pbodl" / "machine_code")
+            assert len(entries) > 5
+    assert printed[0] == printed[1] and printed[0][1] == "" and entries == []
