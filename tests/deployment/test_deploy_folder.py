@@ -14,7 +14,6 @@ import kubernetes_validate
 import pytest
 import typer
 import yaml
-from typer.testing import CliRunner
 
 import pbodl
 from pbodl.cli import app
@@ -24,6 +23,7 @@ from pbodl.models.snapshot import load
 from pbodl.streaming.online_service import Options, online
 from pbodl.streaming.stream_learner import StreamOptions
 from pbodl.training.config import check_config, read_config, to_tables, to_toml
+from tests.command_line import run_pbodl
 from tests.streaming.traffic import config, fingerprint
 
 IMAGES = ("trainer", "server")
@@ -242,8 +242,8 @@ def test_what_cannot_be_deployed_is_refused(run, tmp_path):
 
 
 def test_the_command(run, tmp_path):
-    result = CliRunner().invoke(app, ["deploy", str(run), "--out", str(tmp_path / "d"), "--json"])
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout.splitlines()[-1])
+    done = run_pbodl("deploy", run, "--out", tmp_path / "d", "--json")
+    assert done.code == 0, done.output
+    told = done.json
     assert "compose.yaml" in told["files"] and (tmp_path / "d" / "README.md").is_file()
-    assert shlex.quote(str(tmp_path / "d")) in result.stderr.replace("\n", "")
+    assert shlex.quote(str(tmp_path / "d")) in done.err.replace("\n", "")
