@@ -42,16 +42,12 @@ run: $(RUNS) ## traffic, training, serving and the dashboard at http://127.0.0.1
 	@exec $(BIN)/pbodl up
 
 test: $(READY) ## checks, the suite, and the small tests once more as plain Python; names what it skips
-	@# What needs one core comes first, side by side; two processes of the suite would compile the same kernels at the same time.
-	@$(MAKE) --no-print-directory --jobs=2 programs kernels-of-pair-fm kernels-of-fm-mlp check test-plain
+	@$(MAKE) --no-print-directory --jobs=2 programs check test-plain
 	$(BIN)/pytest -q -rs -n $(WORKERS) $(FILES)
 
 .PHONY: test-plain
 test-plain: $(READY)
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -m "nojit and not slow" $(shell grep -rl 'mark\.nojit' tests --include 'test_*.py')
-
-kernels-of-%: $(READY)
-	$(BIN)/python -m tests.compile_ahead $*
 
 test-slow: $(READY) programs ## the tests that take longer
 	$(BIN)/pytest -q -m slow
@@ -92,9 +88,12 @@ bench: $(BENCH_READY) ## measure speed beside PyTorch and Vowpal Wabbit
 bench-peers: $(BENCH_READY) ## compare with today's tools on 1M rows, and write docs/lab/peers.md
 	$(BENCH)/python -m benchmarks.peers
 
-dist: $(READY) ## build the wheel and the source distribution into dist/
-	rm -rf dist
-	$(BIN)/python -m build --no-isolation --outdir dist .
+dist: $(READY) ## build the source distribution, and the wheel with the machine code of all kernels, into dist/
+	rm -rf dist build/kernels
+	@mkdir -p build/kernels
+	PBODL_CACHE=build/kernels $(BIN)/pbodl warmup all
+	@trap 'rm -rf pbodl/machine_code' EXIT && cp -r build/kernels/pbodl/machine-code pbodl/machine_code && chmod -R a+rX pbodl/machine_code && \
+	$(BIN)/python -m build --no-isolation --sdist --wheel --outdir dist .
 
 lock: ## write requirements.lock from the newest releases, and requirements-lowest.lock from the lowest allowed
 	@$(PYTHON) -m venv --clear build/lock
@@ -117,7 +116,9 @@ clean: ## remove the environments, caches and builds
 
 $(READY): | python-version
 	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP) --editable '.[$(EXTRAS)]'
+	$(BIN)/python $(PIP) --editable '.[serve]'
+	@# Kernels are compiled while the rest is installed.
+	$(BIN)/pbodl warmup all & $(BIN)/python $(PIP) --editable '.[$(EXTRAS)]' && wait $$!
 	@rm -f .venv/ready-* .venv/runs-* && touch $@ $(RUNS)
 
 # `make run` needs only a part of it, and nobody waits for the rest to see the page.

@@ -1,21 +1,13 @@
 """The only module where Numba is configured; `_registers` adds a type to it.
 
-`jit` compiles a plain Python loop. Its machine code is cached on disk in a folder named by a hash of the sources it can call:
-Numba's own cache looks at the file of the *caller* alone, and would serve stale code after an edit of a callee.
+`jit` compiles a plain Python loop, for the processor of `_pinned`, once: `_code_cache` keeps its machine code on disk.
 
 The fast-math flags leave out `nnan` and `ninf`: with them the compiler may assume that NaN and infinity never occur, and would
 delete the guards that reject such updates.
 """
 
-import functools
 import gc
-import hashlib
-import os
-import stat
-import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -29,6 +21,9 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.core.options import TargetOptions
 from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array, populate_array
+
+from pbodl._code_cache import SHIPPED, SUFFIX, CodeCache
+from pbodl._pinned import TARGET
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 
@@ -60,52 +55,13 @@ CPUTargetOptions.noalias = TargetOptions.Mapping("noalias")
 KERNEL: dict[str, Any] = {"noalias": True, "_nrt": False}
 
 
-# Compiled code calls code of its own layer and of those before it, so it is stale only when one of these was edited.
-LAYERS = (
-    "_jit", "_registers", "mixing", "gaussian", "kernels", "data", "models", "publishing", "baselines", "training", "parallel",
-    "streaming", "serving", "experiments",
-)  # fmt: skip
-
-
-def _cache_home() -> Path | None:
-    """A folder of this user that can be written: the usual one, or one in the temporary folder; None if there is none."""
-    named = os.environ.get("PBODL_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    places = (Path(named) / "pbodl", Path(tempfile.gettempdir()) / f"pbodl-cache-{os.geteuid()}")
-    return next((place for place in places if _usable(place)), None)
-
-
-def _usable(folder: Path) -> bool:
-    """Whether files can be written there, and by nobody else: cached code is run."""
-    try:
-        folder.mkdir(0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            about = folder.stat()
-            return about.st_uid in (0, os.geteuid()) and not about.st_mode & stat.S_IWOTH
-    except OSError:
-        return False
-
-
-@functools.cache
-def _cache_folder(layer: str) -> str | None:
-    if "NUMBA_CACHE_DIR" in os.environ:
-        return os.environ["NUMBA_CACHE_DIR"]
-    if (home := _cache_home()) is None:
-        return None
-    package = Path(__file__).parent
-    digest = hashlib.blake2b(f"{numba.__version__} {sys.version}".encode(), digest_size=8)
-    for below in LAYERS[: LAYERS.index(layer) + 1]:
-        for source in sorted([*package.glob(f"{below}.py"), *package.glob(f"{below}/**/*.py")]):
-            digest.update(source.read_bytes())
-    return str(home / f"numba-{layer}-{digest.hexdigest()}")
+BY_NAME: dict[str, Any] = {}  # the functions that are compiled when they are called
 
 
 def compiled_before() -> bool:
-    """Whether the learning kernel of this version was compiled on this machine; if not, the first rows wait for it.
-
-    Folders alone say nothing: Numba creates them when it decorates.
-    """
-    folder = _cache_folder("kernels")
-    return folder is not None and any(Path(folder).glob("**/network.learn_batch-*.nbi"))
+    """Whether the learning kernel of this version was compiled for this machine; if not, the first rows wait for it."""
+    learn = BY_NAME.get("pbodl.kernels.network.learn_batch")
+    return learn is not None and any(CodeCache(learn).entries())
 
 
 class _PartLibrary(JITCodeLibrary):
@@ -145,26 +101,24 @@ PART: dict[str, Any] = {"pipeline_class": _PartCompiler, "no_cpython_wrapper": T
 _told: list[bool] = []  # whether somebody has heard in this process that it compiles
 
 
-def first_compilation() -> bool:
-    """Whether a wait is ahead for kernels that were never compiled on this machine. Only the first one to ask hears so."""
+def compiling_notice() -> str | None:
+    """What to say before a wait for kernels that were never compiled on this machine. Only the first one to ask hears it."""
     if _told:
-        return False
+        return None
     _told.append(True)
-    return not compiled_before()
+    if compiled_before():
+        return None
+    unfit = "; the machine code in the package is for other versions of its libraries" if any(SHIPPED.glob(f"*{SUFFIX}")) else ""
+    return f"PBODL compiles once on this machine, which takes about half a minute{unfit}"
 
 
 def _compiled(function: Callable[..., Any], fastmath: set[str] = FASTMATH, **options: Any) -> Callable[..., Any]:
     """Compile a function twice at most, and only when it is called: for calls from Python, and as a part of compiled callers."""
-    layer = f"{function.__module__}.".split(".")[1]
-    folder = _cache_folder(layer if layer in LAYERS else LAYERS[-1])
-    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy", **options}
-    # Numba reads the cache folder while it decorates: set it for ours alone, and leave other packages' as it is.
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder or ""
-    try:
-        called = numba.njit(function, cache=folder is not None, no_cfunc_wrapper=True, **options)
-    finally:
-        numba.config.CACHE_DIR = before
+    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy", "_target": TARGET, **options}
+    called = numba.njit(function, no_cfunc_wrapper=True, **options)
     if not numba.config.DISABLE_JIT:
+        called._cache = CodeCache(called)
+        BY_NAME[f"{function.__module__}.{function.__qualname__}"] = called
         part = numba.njit(function, **options, **PART)
         called.get_call_template, called.get_overload = part.get_call_template, part.get_overload
     return called

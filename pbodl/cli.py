@@ -108,7 +108,7 @@ def main() -> None:
     warnings.showwarning = _show_warning
     _debug.clear()
     try:
-        app()
+        app(prog_name="pbodl")
     except Exception as error:
         if any(_debug):
             raise

@@ -7,12 +7,14 @@
 
 A comment `<!-- not run: REASON -->` above a block excepts it. `...` stands for anything, on a line of its own for any lines.
 Numbers agree within 2 % or 0.005; times and rates (`3.1 s`, `2,634/s`, `0:00:06`) always agree. Servers run until the page ends.
+Other commands of `pbodl` run in this process, unless a line needs a shell. A reader may type everything into one.
 """
 
 import contextlib
 import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,13 +23,17 @@ import urllib.request
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from tests.command_line import run_pbodl
+from tests.patience import PATIENCE
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 RELATIVE, ABSOLUTE = 0.02, 0.005
-PATIENCE = 300.0  # seconds for a server to print what the page shows; the first start compiles
 PORTS = ("8080", "9101", "6379")  # a page's usual ports; others take their place, so that nothing else is in the way
 SERVERS = re.compile(r"(pbodl (serve|online)\b(?!.*--until-end)|redis-server\b)")
+
+# A command of ours alone, at most with a file that takes its output.
+OURS = re.compile(r"pbodl(?P<arguments> [^|&;<>$`*?~#]*)(> (?P<file>[\w./-]+))?\s*")
 
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 TIMES = re.compile(r"\d[\d,.]*(?= ?(?:s|ms|µs|seconds|minutes|rows/s|/s)\b)|\d+:\d\d:\d\d")
@@ -119,21 +125,22 @@ def matches(shown: list[str], got: list[str]) -> bool:
     return bool(got) and agree(shown[0], got[0]) and matches(shown[1:], got[1:])
 
 
-def _without_comment(command: str) -> str:
+def without_comment(command: str) -> str:
     return re.sub(r"\s+# .*", "", command)
 
 
 class Reader:
     """A reader who does what a page says, in a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, shell: bool = False) -> None:
+        self.folder, self.shell = folder, shell
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.printed: str | None = None  # by the Python block just before
         self.servers: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
         self.ports = {port: str(free_port()) for port in PORTS}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "TERM": "dumb"}
+        self.terminal = {"COLUMNS": "120", "TERM": "dumb"}
+        self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **self.terminal}
 
     def read(self, page: Path) -> None:
         """Run all blocks of a page, and stop what it started."""
@@ -169,21 +176,33 @@ class Reader:
         if SERVERS.match(command):
             self._serve(command, shown, where)
             return
+        ours = None if self.shell else OURS.fullmatch(without_comment(command))
+        code, output = self._in_a_shell(command) if ours is None else self._here(ours["arguments"], ours["file"])
+        output = self._without_ports(output)
+        expected = 2 if any(line.startswith("error:") for line in shown) else 0
+        assert code == expected, f"{where}: `{command}` exits with {code}:\n{output}"
+        if shown:
+            self._compare(shown, told(output), f"{where}: `{command}`")
+
+    def _in_a_shell(self, command: str) -> tuple[int, str]:
         done = subprocess.run(
             ["bash", "-c", self._with_ports(command)], cwd=self.folder, env=self.environment, timeout=600,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
         )  # fmt: skip
-        output = self._without_ports(done.stdout)
-        expected = 2 if any(line.startswith("error:") for line in shown) else 0
-        assert done.returncode == expected, f"{where}: `{command}` exits with {done.returncode}:\n{output}"
-        if shown:
-            self._compare(shown, told(output), f"{where}: `{command}`")
+        return done.returncode, done.stdout
+
+    def _here(self, arguments: str, file: str | None) -> tuple[int, str]:
+        done = run_pbodl(*shlex.split(self._with_ports(arguments)), folder=self.folder, environment=self.terminal)
+        if file is None:
+            return done.code, done.output
+        (self.folder / file).write_text(done.out, encoding="utf-8")
+        return done.code, done.err
 
     def _serve(self, command: str, shown: list[str], where: str) -> None:
         log = (self.folder / f"output-of-server-{len(self.servers)}").open("wb+")
         port = " --port 8080" if command.startswith("pbodl serve") and "--port" not in command else ""  # the default, said aloud
         server = subprocess.Popen(
-            ["bash", "-c", "exec " + self._with_ports(_without_comment(command) + port)], cwd=self.folder, env=self.environment,
+            ["bash", "-c", "exec " + self._with_ports(without_comment(command) + port)], cwd=self.folder, env=self.environment,
             stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self.servers.append((server, log))

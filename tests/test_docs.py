@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from docs.generate import columns, undocumented
-from tests.pages import ROOT, Reader, agree, blocks, matches, sessions
+from tests.pages import OURS, ROOT, SERVERS, Reader, agree, blocks, matches, sessions, without_comment
 
-GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+README = ROOT / "README.md"  # through a real shell
+GUIDE = [README, *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
 LONGEST = 140
 LONGEST_README = 120  # lines
@@ -24,7 +25,15 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", GUIDE, ids=name_of)
 def test_pages_show_what_comes_out(page, tmp_path):
-    Reader(tmp_path).read(page)
+    Reader(tmp_path, shell=page == README).read(page)
+
+
+def test_most_commands_need_no_shell():
+    lines = [command for page in GUIDE for block in blocks(page) if block.language == "console" and not block.reason
+             for command, _ in sessions(block.text) if command.startswith("pbodl ") and not SERVERS.match(command)]  # fmt: skip
+    assert len(lines) > 30 and all(map(OURS.fullmatch, map(without_comment, lines)))
+    for line in ("pbodl -h | head", "pbodl train *.csv", "pbodl -h && ls", "pbodl -h >> x", "pbodl train $LOG", "pbodlx -h"):
+        assert not OURS.fullmatch(line)
 
 
 def test_blocks_that_are_not_run_say_why():

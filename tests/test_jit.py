@@ -1,4 +1,4 @@
-"""Compiled helpers do as the plain ones, and every layer has a cache that an edit below it makes stale."""
+"""Compiled helpers do as the plain ones."""
 
 import gc
 import os
@@ -6,10 +6,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
-from unittest import mock
 
 import numpy as np
 import pytest
+from numba.core.caching import NullCache
 
 from pbodl import _jit
 
@@ -18,8 +18,9 @@ compiled = pytest.mark.skipif(_jit.numba.config.DISABLE_JIT, reason="needs the c
 
 def anew(function):
     """Compile a function without a cache on disk: what comes from a cache has no code to look at."""
-    with mock.patch.object(_jit, "_cache_folder", lambda layer: None):
-        return _jit.jit(function)
+    compiled_function = _jit.jit(function)
+    compiled_function._cache = NullCache()  # as plain Python, nobody asks for it
+    return compiled_function
 
 
 @anew
@@ -204,61 +205,6 @@ def test_guards_against_nan_survive_the_flags():
     assert [finite(np.float32(x)) for x in (1.0, np.nan, np.inf)] == [True, False, False]
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package with one file in two layers; gives the folders of their caches."""
-    for layer in ("kernels", "models"):
-        (tmp_path / layer).mkdir()
-        (tmp_path / layer / "one.py").write_text("x = 1")
-    monkeypatch.setattr(_jit, "__file__", str(tmp_path / "_jit.py"))
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-
-    def folders():
-        _jit._cache_folder.cache_clear()
-        return _jit._cache_folder("kernels"), _jit._cache_folder("models")
-
-    yield tmp_path, folders
-    _jit._cache_folder.cache_clear()
-
-
-def test_an_edit_makes_the_caches_of_its_layer_and_those_above_stale(package):
-    path, folders = package
-    kernels, models = folders()
-    (path / "models" / "one.py").write_text("x = 2")
-    assert folders()[0] == kernels and folders()[1] != models
-    _, models = folders()
-    (path / "kernels" / "one.py").write_text("x = 2")
-    assert folders()[0] != kernels and folders()[1] != models
-
-
-def test_the_cache_is_where_one_asks_for_it(package, monkeypatch, tmp_path):
-    _, folders = package
-    monkeypatch.setenv("PBODL_CACHE", str(tmp_path / "here"))
-    assert all(folder.startswith(str(tmp_path / "here" / "pbodl" / "numba-")) for folder in folders())
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "there"))
-    assert set(folders()) == {str(tmp_path / "there")}
-
-
-@compiled
-def test_a_home_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch):
-    """Nor does a home that others can write to get code that is run from there."""
-    code = "import tempfile; tempfile.tempdir = {!r}; import pbodl; from pbodl import _jit; print(_jit._cache_home())"
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PBODL_CACHE", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")
-    }
-
-    def home(temporary: str) -> str:
-        command = [sys.executable, "-c", code.format(temporary)]
-        return subprocess.run(
-            command, env={**environment, "HOME": "/proc"}, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    assert home(str(tmp_path)) == str(tmp_path / f"pbodl-cache-{os.geteuid()}")
-    assert home("/proc") == "None"
-    (tmp_path / f"pbodl-cache-{os.geteuid()}").chmod(0o777)
-    assert home(str(tmp_path)) == "None"
-
-
 @_jit.inlined
 def doubled(x):
     return x + x
@@ -285,14 +231,23 @@ def test_a_part_has_no_machine_code_of_its_own():
     assert compiled_part.library.get_pointer_to_function(compiled_part.fndesc.llvm_cpython_wrapper_name) == 0
 
 
-def test_only_the_first_hears_that_it_compiles(monkeypatch, tmp_path):
+def test_only_the_first_hears_that_it_compiles(monkeypatch):
     monkeypatch.setattr(_jit, "_told", [])
-    monkeypatch.setattr(_jit, "_cache_folder", lambda layer: str(tmp_path / layer))
-    assert [_jit.first_compilation(), _jit.first_compilation()] == [True, False]
+    monkeypatch.setattr(_jit, "compiled_before", lambda: False)
+    assert "compiles once" in _jit.compiling_notice() and _jit.compiling_notice() is None
 
 
+def test_it_says_when_the_machine_code_of_the_package_does_not_fit(monkeypatch, tmp_path):
+    (tmp_path / "network.learn_batch-0-0.code").touch()
+    monkeypatch.setattr(_jit, "_told", [])
+    monkeypatch.setattr(_jit, "compiled_before", lambda: False)
+    monkeypatch.setattr(_jit, "SHIPPED", tmp_path)
+    assert "other versions" in _jit.compiling_notice()
+
+
+@compiled
 def test_importing_compiles_nothing_and_does_not_look_as_if(tmp_path):
-    variables = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | {"PBODL_CACHE": str(tmp_path)}
-    asked = "import pbodl; from pbodl import _jit; print(_jit.compiled_before(), len(_jit._cache_folder('kernels')) > 0)"
-    done = subprocess.run([sys.executable, "-c", asked], env=variables, capture_output=True, text=True)
+    asked = "import pbodl; from pbodl import _jit; print(_jit.compiled_before(), len(_jit.BY_NAME) > 99)"
+    environment = {**os.environ, "PBODL_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "True"], done.stderr

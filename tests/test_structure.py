@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pbodl
-from tests.conftest import LONGEST
+from tests.conftest import LONGEST, WITH_JAX
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "pbodl").rglob("*.py"))
@@ -341,4 +341,4 @@ def test_functions_of_the_paper_map_exist():
 
 
 def test_the_longest_files_exist():
-    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []
+    assert [name for name in (*LONGEST, *WITH_JAX) if not (ROOT / name).is_file()] == []

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pbodl._pinned import PINNED
 from pbodl.commands.shared_options import AsJson, RunFolder, print_json
 from pbodl.deployment.deploy_folder import IMAGE_NAME, DeployOptions
 from pbodl.deployment.deploy_folder import deploy as write_folder
@@ -16,9 +17,8 @@ def deploy(
     out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
     image: Annotated[str, typer.Option(help="Name of the images, with their registry: registry.example/ads/pbodl.")] = IMAGE_NAME,
     cpu: Annotated[
-        str | None,
-        typer.Option(help="CPU to compile for, such as x86-64-v3 (default: that of the building machine)."),
-    ] = None,
+        str, typer.Option(help="Processor to compile for: x86-64-v3, the same bits on every machine, or native.")
+    ] = PINNED,
     as_json: AsJson = False,
 ) -> None:
     """Write all that a deployment needs. That is Dockerfiles, a compose file, Kubernetes manifests, alerts and a dashboard."""

@@ -34,7 +34,7 @@ app = typer.Typer(
 )  # fmt: skip
 
 
-@app.command(epilog="Example: pbodl experiment table1 train.gz --preset avazu --out results/table1")
+@app.command(epilog="Example: pbodl experiment table1 train.gz --preset avazu --out table1")
 def table1(
     data: Paths,
     out: OutFolder,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pbodl._jit import first_compilation
+from pbodl._jit import compiling_notice
 from pbodl.data.log.log_reader import open_log
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
@@ -23,25 +23,31 @@ STEPS = ("reading", "learning", "predicting", "drawing weights", "serving")
 
 def warmup(
     kinds: Annotated[
-        list[str] | None, typer.Argument(help="Model kinds, such as pair-fm (the default), fm-mlp or matchbox.")
+        list[str] | None,
+        typer.Argument(help="Kinds of models, such as pair-fm (the default); or all, with and without forgetting."),
     ] = None,
 ) -> None:
     """Compile a model's kernels beforehand. Its first rows and requests then need not wait; for images and new machines."""
     known = sorted(Model.kinds)
     for kind in kinds or []:
-        if kind not in known:
-            raise InputError(f"unknown model kind {kind!r}; kinds are: {', '.join(known)}")
+        if kind not in (*known, "all"):
+            raise InputError(f"unknown model kind {kind!r}; kinds are: {', '.join(known)}, all")
     with bar() as progress:
-        for kind in kinds or ["pair-fm"]:
+        everything = "all" in (kinds or [])
+        for kind in known if everything else kinds or ["pair-fm"]:
             task = progress.add_task(kind, total=len(STEPS), text="")
-            for step, text in enumerate(compile_steps(kind)):
+            for step, text in enumerate(compile_steps(kind, forgetting=everything)):
                 progress.update(task, completed=step, text=text)
             progress.update(task, completed=len(STEPS), text="ready")
 
 
-def compile_steps(kind: str) -> Iterator[str]:
-    """Do in turn what a user would do with a model of this kind; yields the name of each step before it is done."""
+def compile_steps(kind: str, forgetting: bool = False) -> Iterator[str]:
+    """Do in turn what a user would do with a model of this kind; yields the name of each step before it is done.
+
+    forgetting    with a model that forgets as well: compiled code contains what forgets, or not
+    """
     from pbodl.serving.models.predictor_source import ready
+    from pbodl.serving.scoring.exploration import Exploration, explore
     from pbodl.serving.scoring.predictor import Predictor
 
     yield STEPS[0]
@@ -53,19 +59,29 @@ def compile_steps(kind: str) -> Iterator[str]:
             (chunk,) = reader
     yield STEPS[1]
     known = Model.kinds[kind]
-    model = known.from_spec(SCHEMA, known.Spec())
-    model.learn(chunk.batch)
+    models = [known.from_spec(SCHEMA, known.Spec())]
+    if forgetting and "half_life" in known.Spec.__struct_fields__:
+        models.append(known.from_spec(SCHEMA, known.Spec(half_life="1d")))
+    for model in models:
+        with contextlib.suppress(InputError):  # some models need an extra that is not installed
+            model.learn(chunk.batch)
     yield STEPS[2]
-    model.predict(chunk.batch)
+    for model in models:
+        model.predict(chunk.batch)
     yield STEPS[3]
-    with contextlib.suppress(InputError):  # some models have no weights to draw
-        model.sample(chunk.batch, 1)
+    for model in models:
+        with contextlib.suppress(InputError):  # some models have no weights to draw
+            model.sample(chunk.batch, 1)
     yield STEPS[4]
-    if isinstance(model, DeepProbit):
-        ready(Predictor.of(model))
+    for model in models:
+        if isinstance(model, DeepProbit):
+            predictor = ready(Predictor.of(model))
+            encoder = predictor.encoder
+            own = encoder.encode_own([(text,) for text in ("a text", "another")])
+            explore(predictor, encoder.encode_shared({"user": "a text"}), own, Exploration("thompson", seed=1))
 
 
 def tell_if_compiling() -> None:
     """One line before a wait that has no other reason."""
-    if first_compilation():
-        console.print("compiling once on this machine, which takes about half a minute (`pbodl warmup` does it beforehand)")
+    if notice := compiling_notice():
+        console.print(f"{notice} (`pbodl warmup` does it beforehand)", soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pbodl._pinned import CPUS, PINNED
 from pbodl.deployment.package_wheel import package_wheel, requirements
 from pbodl.errors import InputError
 from pbodl.models.contract import Model
@@ -32,7 +33,6 @@ WATCHED = {"rules.yml": "prometheus/rules.yml", "dashboard.json": "grafana/board
 SOURCE = "redis://broker:6379/clicks"
 EXTRAS = {"trainer": {"serve", "redis"}, "server": {"serve"}}
 IMAGE = re.compile(r"[a-z0-9]+([._/:-][a-z0-9]+)*")
-CPU = re.compile(r"[A-Za-z0-9._-]+")
 LEAST_GIGABYTES = 2
 IMAGE_NAME = "pbodl"
 
@@ -41,11 +41,11 @@ class DeployOptions(NamedTuple):
     """What may differ from one deployment to another.
 
     image  name of the images, without `-trainer` and `-server`; with the registry that they are pushed to
-    cpu    CPU that LLVM compiles the kernels for, such as x86-64-v3; None: that of the machine that builds the images
+    cpu    processor to compile the kernels for: x86-64-v3, the same bits everywhere, or native, that of the building machine
     """
 
     image: str = IMAGE_NAME
-    cpu: str | None = None
+    cpu: str = PINNED
 
 
 class _Text(string.Template):
@@ -92,14 +92,14 @@ def config_of(model: Model, written: Path) -> Config:
 def _check(options: DeployOptions) -> None:
     if not IMAGE.fullmatch(options.image):
         raise InputError(f"--image is {options.image!r}; it must be the name of an image, such as registry.example/ads/pbodl")
-    if options.cpu is not None and not CPU.fullmatch(options.cpu):
-        raise InputError(f"--cpu is {options.cpu!r}; it must be a CPU that LLVM knows, such as x86-64-v3 or neoverse-n1")
+    if options.cpu not in CPUS:
+        raise InputError(f"--cpu is {options.cpu!r}; it may be {' or '.join(CPUS)}")
 
 
 def _values(model: Model, wheel: str, options: DeployOptions) -> dict[str, str]:
     size = sum(array.nbytes for array in model.state().values())
     return {
-        "cpu": "" if options.cpu is None else f" NUMBA_CPU_NAME={options.cpu} NUMBA_CPU_FEATURES=",
+        "cpu": "" if options.cpu == PINNED else f" PBODL_CPU={options.cpu}",
         "image": options.image,
         "kind": model.kind,
         # Twice the model, for the new version beside the old one, and as much again for a table that has grown.

@@ -173,7 +173,7 @@ def move_centres(model: "DeepProbit") -> None:
         total, centre = dense.total[layer], dense.centre[layer, :n_in]
         if total[n_in] > 0.0:
             moved = (total[:n_in] / total[n_in]).astype(F32)
-            dense.mean[layer, :n_out, n_in] += dense.mean[layer, :n_out, :n_in] @ (moved - centre)
+            dense.mean[layer, :n_out, n_in] += _product(dense.mean[layer, :n_out, :n_in], moved - centre)
             centre[:], total[:] = moved, 0.0
 
 
@@ -264,9 +264,9 @@ def cold_moments(model: "DeepProbit") -> tuple[float, float]:
     for layer, (n_in, n_out) in enumerate(layers):
         m_w, v_w = (array[layer, :n_out, : n_in + 1].astype(np.float64) for array in (dense.mean, dense.variance))
         m, v = (m, v) if n_in else (m[:0], v[:0])
-        own = (v_w[:, :n_in] @ (m * m) + v_w[:, n_in]) / (n_in + 1)
-        m_a = (m_w[:, :n_in] @ m + m_w[:, n_in]) / (n_in + 1) ** 0.5
-        v_a = own + (m_w[:, :n_in] ** 2 + v_w[:, :n_in]) @ v / (n_in + 1)
+        own = (_product(v_w[:, :n_in], m * m) + v_w[:, n_in]) / (n_in + 1)
+        m_a = (_product(m_w[:, :n_in], m) + m_w[:, n_in]) / (n_in + 1) ** 0.5
+        v_a = own + _product(m_w[:, :n_in] ** 2 + v_w[:, :n_in], v) / (n_in + 1)
         above = _cdf(m_a / np.sqrt(v_a))
         kept.append((m_w[:, :n_in] / (n_in + 1) ** 0.5, own, above))
         m = m_a * above + np.sqrt(v_a) * _pdf(m_a / np.sqrt(v_a))
@@ -277,10 +277,15 @@ def cold_moments(model: "DeepProbit") -> tuple[float, float]:
     for layer in range(len(layers) - 1, -1, -1):
         weights, own, above = kept[layer]
         slope = slope if layer == len(layers) - 1 else slope * above
-        variance += float(slope**2 @ own)
-        slope = slope @ weights
+        variance += float(_product(slope**2, own))
+        slope = _product(weights.T, slope)
     slope = float(shape.shortcut) + (slope if len(slope) else np.zeros(len(v_0)))
-    return float(m_a[0]), variance + float(slope**2 @ v_0)
+    return float(m_a[0]), variance + float(_product(slope**2, v_0))
+
+
+def _product(matrix: NDArray, vector: NDArray) -> NDArray:
+    """matrix @ vector, with the same bits on every machine: the library behind @ has an order of its own for each processor."""
+    return (matrix * vector).sum(axis=-1)
 
 
 def _variance_of_z_0(model: "DeepProbit") -> Floats:

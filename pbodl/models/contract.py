@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import first_compilation
+from pbodl._jit import compiling_notice
 from pbodl.data.convert import Batch, from_data
 from pbodl.data.sampling import ONE_SET, recalibrate
 from pbodl.data.schema import Schema, nearest
@@ -166,8 +166,8 @@ class Model(ABC):
         return self.spec.negative_rate
 
     def _batches(self, data: Any, labelled: bool) -> Iterator[Batch]:
-        if sys.stderr.isatty() and first_compilation():
-            print("PBODL compiles once on this machine, which takes about half a minute", file=sys.stderr)
+        if sys.stderr.isatty() and (notice := compiling_notice()):
+            print(notice, file=sys.stderr)
         # A large table is hashed slice by slice, so that memory follows the slice, not the table.
         if hasattr(data, "num_rows") and hasattr(data, "slice") and data.num_rows > SLICE:
             for start in range(0, data.num_rows, SLICE):

@@ -9,8 +9,9 @@ from pathlib import Path
 import pbodl
 from pbodl.streaming.sources.redis_stream import RedisSink
 from tests.campaign import Finding
+from tests.patience import happens
 from tests.streaming.redis_server import RedisServer
-from tests.streaming.test_chaos import Process, learned, undisturbed, wait_until
+from tests.streaming.test_chaos import Process, learned, undisturbed
 from tests.streaming.test_waiting import Learner
 from tests.streaming.traffic import fingerprint, traffic
 
@@ -26,7 +27,7 @@ def disturbed(root: Path, seed: int = 1, disturbances: int = 30) -> Finding:
             _send(server, events[first:stop])
             time.sleep(draws.random() * 0.3)
             _disturb(server, draws)
-        wait_until(lambda: learned(root) == len(events), 60.0)
+        happens(lambda: learned(root) == len(events), 60.0)
         process.kill()
         comp = Process(root, server.address("clicks"), 1, "--until-end", "--json").finish()
     finally:

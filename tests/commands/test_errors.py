@@ -3,17 +3,15 @@
 import itertools
 import os
 import shutil
-import sys
-import warnings
 from pathlib import Path
 
 import pytest
 
 import pbodl.experiments.ab.ab_experiment  # while this process may still write to its cache
 import pbodl.experiments.live
-from pbodl import cli
 from pbodl.models.snapshot import load, snapshots
 from pbodl.training.config import to_toml
+from tests.command_line import run_pbodl
 from tests.commands.disks import as_nobody, fill, make_read_only, small_disk
 from tests.training.logs import small_config, write_log
 
@@ -22,25 +20,20 @@ LOGS = ("log.parquet", "next.parquet", "more.parquet")
 
 
 @pytest.fixture
-def pbodl(capsys, monkeypatch, tmp_path):
+def pbodl(monkeypatch, tmp_path):
     """Runs a command in a folder with a log and its configuration; checks that it ends with prose, and returns code and text."""
     monkeypatch.chdir(tmp_path)
     Path("config.toml").write_text(to_toml(small_config()), encoding="utf-8")
     write_log(Path("log.parquet"), 300)
 
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["pbodl", *arguments])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        err = capsys.readouterr().err
-        code = int(end.value.code or 0)
+        done = run_pbodl(*arguments)
+        code, err = done.code, done.err
         assert code in (0, 1, 2), (arguments, err)
         assert "Traceback" not in err and "is a bug" not in err, (arguments, err)
         if code:
             assert err.lower().count("error") >= 1, (arguments, err)
-        return code, " ".join(err.split())
+        return code, done.prose
 
     return run
 
@@ -134,10 +127,9 @@ def test_emoji_stay_what_was_typed(pbodl):
     assert ":x:.csv" in pbodl("train", ":x:.csv", "--config", "config.toml", "--out", "new")[1]
 
 
-def test_debug_shows_the_traceback(pbodl, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["pbodl", "--debug", "inspect", "none"])
+def test_debug_shows_the_traceback(pbodl):
     with pytest.raises(ValueError, match="none holds no snapshot"):
-        cli.main()
+        run_pbodl("--debug", "inspect", "none")
     assert pbodl("inspect", "none")[0] == 2
 
 

@@ -6,10 +6,10 @@ from importlib.metadata import version
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 import pbodl
 from pbodl.cli import app
+from tests.command_line import run_pbodl
 
 
 def commands(command, path=()):
@@ -24,9 +24,9 @@ PATHS = pytest.mark.parametrize("path", ALL, ids=" ".join)
 
 
 def rendered(path, flag="--help") -> str:
-    result = CliRunner().invoke(app, [*path, flag])
-    assert result.exit_code == 0
-    return result.output
+    done = run_pbodl(*path, flag)
+    assert done.code == 0
+    return done.out
 
 
 def squeezed(text: str) -> str:
@@ -75,5 +75,5 @@ def test_the_list_of_commands_is_not_cut_short():
 
 
 def test_version():
-    assert CliRunner().invoke(app, ["--version"]).output == f"pbodl {version('pbodl')}\n"
+    assert run_pbodl("--version").out == f"pbodl {version('pbodl')}\n"
     assert pbodl.__version__ == version("pbodl")

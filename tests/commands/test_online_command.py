@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from pbodl.cli import app
-from pbodl.errors import InputError
 from pbodl.streaming.online_service import Options
 from pbodl.streaming.stream_learner import StreamOptions
+from tests.command_line import run_pbodl
 
 GIVEN = {
     "--window": "5m", "--late": "2h", "--skew": "3h", "--ages": "1m,10m", "--outcome": "conversion",
@@ -33,13 +31,13 @@ def learned(monkeypatch):
 
 
 def run(*arguments: str):
-    return CliRunner().invoke(app, ["online", "--source", "log.jsonl", "--out", "run", "--preset", "avazu", *arguments])
+    return run_pbodl("online", "--source", "log.jsonl", "--out", "run", "--preset", "avazu", *arguments)
 
 
 def test_options_arrive_by_name(learned):
     flags = ["--until-end", "--release", "--accept-gap", "--model", "sparse-mlp", "--set", "model.dim=3", "--json"]
     result = run(*(word for pair in GIVEN.items() for word in pair), *flags)
-    assert result.stdout.splitlines()[-1] == '{"events": 3, "rows_learned": 2}'
+    assert result.out.splitlines()[-1] == '{"events": 3, "rows_learned": 2}'
     ((config, options),) = learned
     assert (config.kind, config.model["dim"], config.training.merge) == ("sparse-mlp", 3, "add")
     join = StreamOptions(window="5m", late="2h", capacity=77, skew="3h", ages="1m,10m", outcome="conversion")
@@ -51,10 +49,10 @@ def test_options_arrive_by_name(learned):
 
 
 def test_the_defaults_are_those_of_the_service(learned):
-    assert run().exit_code == 0
+    assert run().code == 0
     assert learned[0][1] == Options(source="log.jsonl", out=Path("run"), given=())
 
 
 def test_an_unknown_beginning_is_refused(learned):
-    assert isinstance(run("--begin", "middle").exception, InputError)
+    assert run("--begin", "middle").code == 2
     assert not learned

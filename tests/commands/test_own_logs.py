@@ -3,14 +3,13 @@
 import csv
 import json
 import random
-import sys
 
 import numpy as np
 import pytest
 
-from pbodl.cli import main
 from pbodl.models.snapshot import load
 from pbodl.serving.scoring.predictor import Predictor
+from tests.command_line import run_pbodl
 
 NAMES = ["clicked", "user", "thing", "visits", "words", "when"]
 
@@ -32,15 +31,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
-        patch.setattr(sys, "argv", ["pbodl", *arguments])
-        main()
-    out, err = capsys.readouterr()
-    return int(end.value.code or 0), out, err
-
-
 def ranking(run_folder="run"):
     """The best of two candidates, and the model."""
     model = load(run_folder)
@@ -50,24 +40,24 @@ def ranking(run_folder="run"):
     return np.argmax(predictor.score({}, {}, [{thing: "t2"}, {thing: "t3"}]).ctr), model
 
 
-def test_a_file_without_names_from_guess_to_ranking(folder, capsys):
-    code, out, err = run(capsys, "data", "inspect", "log.tsv")
+def test_a_file_without_names_from_guess_to_ranking(folder):
+    code, out, err, _ = run_pbodl("data", "inspect", "log.tsv")
     assert (code, "the columns are called c1 to c6" in " ".join(err.split())) == (0, True)
     # People know which column is the ad.
     (folder / "config.toml").write_text(out.replace('group = "ad"', 'group = "user"').replace(
         'name = "c3"  # 20 values\ngroup = "context"', 'name = "c3"\ngroup = "ad"'))  # fmt: skip
-    assert run(capsys, "train", "log.tsv", "--config", "config.toml", "--out", "run")[0] == 0
+    assert run_pbodl("train", "log.tsv", "--config", "config.toml", "--out", "run").code == 0
     best, model = ranking()
     assert best == 1
     kinds = {field.name: field.kind for field in model.schema.fields}
     assert kinds == {"hour_of_day": "category", "c2": "category", "c3": "category", "c4": "number", "c5": "multi"}
-    assert run(capsys, "evaluate", "run", "log.tsv", "--by", "c3")[0] == 0
-    assert run(capsys, "predict", "run", "log.tsv", "--out", "ctr.csv")[0] == 0
+    assert run_pbodl("evaluate", "run", "log.tsv", "--by", "c3").code == 0
+    assert run_pbodl("predict", "run", "log.tsv", "--out", "ctr.csv").code == 0
 
 
-def test_names_on_the_command_line(folder, capsys):
+def test_names_on_the_command_line(folder):
     columns = ("--columns", ",".join(NAMES))
-    code, out, err = run(capsys, "train", "log.tsv", "--out", "run", *columns, "--delimiter", "tab", "--json")
+    code, out, err, _ = run_pbodl("train", "log.tsv", "--out", "run", *columns, "--delimiter", "tab", "--json")
     assert code == 0, err
     assert json.loads(out.splitlines()[-1])["rows"] == 600
     _, model = ranking()
@@ -76,13 +66,13 @@ def test_names_on_the_command_line(folder, capsys):
     # Another file, with names and commas, and in another order.
     with open("later.csv", "w", newline="") as file:
         csv.writer(file).writerows([NAMES[::-1], *(row[::-1] for row in rows(50))])
-    code, out, err = run(capsys, "evaluate", "run", "later.csv", "--json", "--delimiter", ",")
+    code, out, err, _ = run_pbodl("evaluate", "run", "later.csv", "--json", "--delimiter", ",")
     assert (code, json.loads(out.splitlines()[-1])["rows"]) == (0, 50), err
 
 
-def test_refusals(folder, capsys):
-    code, _, err = run(capsys, "train", "log.tsv", "--out", "run", "--columns", "a,b,c,d")
+def test_refusals(folder):
+    code, _, err, _ = run_pbodl("train", "log.tsv", "--out", "run", "--columns", "a,b,c,d")
     assert (code, "has 6 values, but 4 columns are named" in " ".join(err.split())) == (2, True)
-    code, _, err = run(capsys, "data", "inspect", "log.tsv", "--delimiter", "xyz")
+    code, _, err, _ = run_pbodl("data", "inspect", "log.tsv", "--delimiter", "xyz")
     assert (code, "the delimiter is 'xyz'" in err) == (2, True)
     assert not (folder / "run").exists()

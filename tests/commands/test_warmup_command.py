@@ -1,13 +1,11 @@
 """Compiling beforehand: every kind goes through all steps, and an unknown one is refused."""
 
 import pytest
-from typer.testing import CliRunner
 
 from pbodl import _jit
-from pbodl.cli import app
 from pbodl.commands import warmup_command
 from pbodl.commands.warmup_command import STEPS, compile_steps
-from pbodl.errors import InputError
+from tests.command_line import run_pbodl
 
 
 @pytest.mark.parametrize("kind", ["pair-fm", "ftrl"])
@@ -16,22 +14,21 @@ def test_a_model_is_used_in_every_way(kind):
 
 
 def test_the_command_takes_kinds_and_refuses_unknown_ones():
-    assert CliRunner().invoke(app, ["warmup", "adpredictor"]).exit_code == 0
-    refused = CliRunner().invoke(app, ["warmup", "pear-fm"]).exception
-    assert isinstance(refused, InputError) and "pair-fm" in str(refused)
+    assert run_pbodl("warmup", "adpredictor").code == 0
+    refused = run_pbodl("warmup", "pear-fm")
+    assert refused.code == 2 and "kinds are: " in refused.prose and "pair-fm" in refused.prose
 
 
-def test_a_wait_for_the_compiler_is_announced_once(monkeypatch, tmp_path, capsys):
+def test_a_wait_for_the_compiler_is_announced_once(monkeypatch):
     said = []
-    monkeypatch.setattr(warmup_command.console, "print", said.append)
-    monkeypatch.setattr(_jit, "_cache_folder", lambda layer: str(tmp_path / layer))
+    monkeypatch.setattr(warmup_command.console, "print", lambda text, **options: said.append(text))
+    monkeypatch.setattr(_jit, "compiled_before", lambda: False)
     monkeypatch.setattr(_jit, "_told", [])
     warmup_command.tell_if_compiling()
-    assert len(said) == 1 and "compiling once" in said[0]
+    assert len(said) == 1 and "compiles once" in said[0]
     warmup_command.tell_if_compiling()
     assert len(said) == 1
     _jit._told.clear()
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "network.learn_batch-9.py311.nbi").touch()
+    monkeypatch.setattr(_jit, "compiled_before", lambda: True)
     warmup_command.tell_if_compiling()
     assert len(said) == 1

@@ -14,7 +14,6 @@ import kubernetes_validate
 import pytest
 import typer
 import yaml
-from typer.testing import CliRunner
 
 import pbodl
 from pbodl.cli import app
@@ -24,6 +23,7 @@ from pbodl.models.snapshot import load
 from pbodl.streaming.online_service import Options, online
 from pbodl.streaming.stream_learner import StreamOptions
 from pbodl.training.config import check_config, read_config, to_tables, to_toml
+from tests.command_line import run_pbodl
 from tests.streaming.traffic import config, fingerprint
 
 IMAGES = ("trainer", "server")
@@ -44,7 +44,7 @@ def run(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def deployed(run, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("deployed") / "new" / "deploy"
-    files = deploy(run, out, DeployOptions(image="registry.example:5000/ads/pbodl", cpu="x86-64-v3"))
+    files = deploy(run, out, DeployOptions(image="registry.example:5000/ads/pbodl", cpu="native"))
     assert files == sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
     return out
 
@@ -95,7 +95,7 @@ def test_dockerfiles_please_the_linter(deployed, image):
 def test_images_have_what_they_need(deployed, image):
     text = (deployed / f"{image}.Dockerfile").read_text()
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert f"FROM python:{python}-slim\n" in text and "NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=\n" in text
+    assert f"FROM python:{python}-slim\n" in text and " PBODL_CPU=native\n" in text
     assert text.index("USER 10001") < text.index("RUN pbodl warmup fm-mlp") < text.index('CMD ["pbodl"')
     copied = re.findall(r"^COPY (?:--\S+ )?(\S+) ", text, flags=re.MULTILINE)
     assert all((deployed / name).is_dir() for name in copied)
@@ -242,8 +242,8 @@ def test_what_cannot_be_deployed_is_refused(run, tmp_path):
 
 
 def test_the_command(run, tmp_path):
-    result = CliRunner().invoke(app, ["deploy", str(run), "--out", str(tmp_path / "d"), "--json"])
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout.splitlines()[-1])
+    done = run_pbodl("deploy", run, "--out", tmp_path / "d", "--json")
+    assert done.code == 0, done.output
+    told = done.json
     assert "compose.yaml" in told["files"] and (tmp_path / "d" / "README.md").is_file()
-    assert shlex.quote(str(tmp_path / "d")) in result.stderr.replace("\n", "")
+    assert shlex.quote(str(tmp_path / "d")) in done.err.replace("\n", "")

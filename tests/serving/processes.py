@@ -5,21 +5,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import psutil
 
-PATIENCE = 300.0  # seconds; a busy machine takes its time
-
-
-def until(happened: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline, f"{what} did not happen within {PATIENCE:g} s"
-        time.sleep(0.02)
+from tests.patience import PATIENCE, until
 
 
 class ServerProcess:

@@ -10,12 +10,13 @@ from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.web.http_service import HttpService
 from pbodl.serving.web.server_limits import Token
 from pbodl.training.inspect.feature_names import NameStore
+from tests.patience import PATIENCE
 from tests.publishing.published import LOG
 from tests.serving.browser import chromium, served
 from tests.serving.services import CANDIDATES, CONTEXT, USER, Fixed, trained
 
 PHONE = {"width": 360, "height": 740}
-PATIENCE = 300_000  # milliseconds that the page may take to show something, on a busy machine
+MILLISECONDS = 1000.0 * PATIENCE  # that the page may take to show something
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def open_page(browser):
     def open_at(url: str, **options):
         context = browser.new_context(**options)
         page = context.new_page()
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(MILLISECONDS)
         asked, faults = [], []
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: faults.append(str(error)))
@@ -82,7 +83,7 @@ def wait_for(page, selector: str, text: str | re.Pattern | None = None, value: r
     from playwright.sync_api import expect  # here, where there is a browser
 
     shown = expect(page.locator(selector))
-    shown.to_have_text(text, timeout=PATIENCE) if value is None else shown.to_have_value(value, timeout=PATIENCE)
+    shown.to_have_text(text, timeout=MILLISECONDS) if value is None else shown.to_have_value(value, timeout=MILLISECONDS)
 
 
 def test_a_stream_tells_its_backpressure_and_why_it_is_held(open_page, predictor, run):

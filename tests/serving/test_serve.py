@@ -17,8 +17,9 @@ from pbodl.serving import AsyncClient, Client
 from pbodl.serving.client import ServerError
 from pbodl.serving.models.predictor_source import ready
 from pbodl.serving.scoring.predictor import Predictor
+from tests.patience import PATIENCE, until
 from tests.publishing.published import steps
-from tests.serving.processes import PATIENCE, ServerProcess, until
+from tests.serving.processes import ServerProcess
 from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, rows_of, trained
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

@@ -3,22 +3,19 @@
 import errno
 import os
 import socket
-import sys
 
 import pytest
 
 import pbodl
-from pbodl.cli import main
 from tests.click_log import PLAIN
+from tests.command_line import run_pbodl
 
 
 @pytest.fixture
-def serve(capsys, monkeypatch):
+def serve():
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["pbodl", "serve", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return int(end.value.code or 0), " ".join(capsys.readouterr().err.split())
+        done = run_pbodl("serve", *arguments)
+        return done.code, done.prose
 
     return run
 

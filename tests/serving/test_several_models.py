@@ -1,17 +1,17 @@
 """A server of several models as it is: added and removed by a file, one that fails, and decisions that a learner joins."""
 
 import json
-import sys
 import time
 
 import httpx
 import pytest
 
 import pbodl
-from pbodl.cli import main
 from pbodl.models.snapshot import load
 from pbodl.serving import Client
-from tests.serving.processes import PATIENCE, ServerProcess, until
+from tests.command_line import run_pbodl
+from tests.patience import PATIENCE, until
+from tests.serving.processes import ServerProcess
 
 SCHEMA = pbodl.Schema(
     label="click",
@@ -110,10 +110,7 @@ def test_models_come_and_go_and_one_that_fails_harms_no_other(runs, tmp_path, mo
         f'[[schema.fields]]\nname = "{field.name}"\ngroup = "{field.group}"\nkind = "{field.kind}"\n' for field in SCHEMA.fields
     )
     config.write_text(f'[schema]\nlabel = "click"\ntime = "time"\n{fields}\n[model]\nkind = "pair-fm"\ndim = 2\n')
-    command = ["pbodl", "online", "--source", str(log), "--config", str(config), "--out", str(tmp_path / "live"), "--until-end"]
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
+    learned = run_pbodl("online", "--source", log, "--config", config, "--out", tmp_path / "live", "--until-end")
+    assert learned.code == 0, learned.err
     assert load(tmp_path / "live").metrics()["rows_learned"] >= 24
     assert not (tmp_path / "live" / "dead-letters.jsonl").exists() or not (tmp_path / "live" / "dead-letters.jsonl").read_text()

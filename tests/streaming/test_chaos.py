@@ -16,6 +16,7 @@ from pbodl.streaming.sources.event_source import StreamPosition
 from pbodl.streaming.sources.redis_stream import RedisSink
 from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.training.config import to_toml
+from tests.patience import happens
 from tests.streaming.redis_server import RedisServer, needs_redis
 from tests.streaming.traffic import config, decoded, fingerprint, traffic
 
@@ -55,14 +56,14 @@ def torment(folder: Path, server: RedisServer, events: list[dict], kills: int, r
         process = Process(folder, server.address("clicks"), workers)
         pieces = np.array_split(np.arange(ends[kill], ends[kill + 1]), 8)
         # The process takes a while to start: the first death strikes early, the others after some work.
-        wait_until(lambda before=kill: before == 0 or learned(folder) > 0)
+        happens(lambda before=kill: before == 0 or learned(folder) > 0, 20.0)
         for piece in pieces:
             sinks[int(draws.integers(2))].send([events[place] for place in piece])
             time.sleep(float(draws.uniform(0.0, 0.1)))
         if kill in server_dies:
             server.restart()
         before = learned(folder)
-        wait_until(lambda before=before: learned(folder) > before, 8.0)
+        happens(lambda before=before: learned(folder) > before, 8.0)
         time.sleep(float(draws.uniform(0.0, 0.15)))
         process.kill()
     return Process(folder, server.address("clicks"), workers, "--until-end", "--json").finish()
@@ -73,12 +74,6 @@ def learned(folder: Path) -> int:
         return load_snapshot(folder / "run").facts["rows"]
     except (pbodl.InputError, FileNotFoundError):
         return 0
-
-
-def wait_until(happened, patience: float = 20.0) -> None:
-    until = time.monotonic() + patience
-    while not happened() and time.monotonic() < until:
-        time.sleep(0.02)
 
 
 def undisturbed(folder: Path, events: list[dict]) -> StreamLearner:

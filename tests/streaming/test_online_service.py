@@ -16,10 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import pbodl
-from pbodl.cli import app
 from pbodl.data.synthetic import World
 from pbodl.errors import InputError
 from pbodl.experiments.live import UpSettings, up
@@ -35,6 +33,7 @@ from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.system.stop_signals import StopRequest
 from pbodl.training.config import to_toml
 from pbodl.training.session import Interrupted, train
+from tests.command_line import run_pbodl
 from tests.commands.disks import fill, small_disk
 from tests.ports import free_port
 from tests.streaming.traffic import config, decoded, fingerprint, impression, traffic
@@ -132,18 +131,17 @@ def test_metrics_are_served_on_the_loopback(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_command_and_the_producer(tmp_path: Path) -> None:
-    runner = CliRunner()
-    sent = runner.invoke(app, ["data", "replay", "--to", str(tmp_path / "world.jsonl"), "--rows", "400", "--delay", "900"])
-    assert sent.exit_code == 0, sent.output
-    command = ["online", "--source", str(tmp_path / "world.jsonl"), "--out", str(tmp_path / "run"), "--until-end", "--json"]
-    done = runner.invoke(app, [*command, "--preset", "synthetic", "--set", "model.dim=2", "--set", "model.hidden=[]"])
-    assert done.exit_code == 0, done.output
-    figures = json.loads(done.stdout.splitlines()[-1])
+    sent = run_pbodl("data", "replay", "--to", tmp_path / "world.jsonl", "--rows", "400", "--delay", "900")
+    assert sent.code == 0, sent.output
+    command = ["online", "--source", tmp_path / "world.jsonl", "--out", tmp_path / "run", "--until-end", "--json"]
+    done = run_pbodl(*command, "--preset", "synthetic", "--set", "model.dim=2", "--set", "model.hidden=[]")
+    assert done.code == 0, done.output
+    figures = done.json
     world = sum(int(batch.column("click").to_numpy().sum()) for batch in World(days=1, rows=400).batches())
     assert (figures["impressions"], figures["clicks"]) == (400, world)
     assert figures["positives"] > 0.8 * world and figures["judged"] + figures["waiting"] == 400
-    again = runner.invoke(app, command)
-    assert again.exit_code == 0 and json.loads(again.stdout.splitlines()[-1]) == figures
+    again = run_pbodl(*command)
+    assert again.code == 0 and again.json == figures
 
 
 def test_slips_are_told(tmp_path: Path) -> None:
@@ -157,8 +155,8 @@ def test_slips_are_told(tmp_path: Path) -> None:
         online(config(), Options("redis://127.0.0.1/s", tmp_path / "run", speed=2.0))
     (tmp_path / "c.toml").write_text(to_toml(config()))
     write(tmp_path / "e.jsonl", [impression("a", 1.0)])
-    result = CliRunner().invoke(app, ["online", "--source", str(tmp_path / "e.jsonl"), "--out", str(tmp_path / "run")])
-    assert isinstance(result.exception, InputError) and "give --config, or --preset" in str(result.exception)
+    refused = run_pbodl("online", "--source", tmp_path / "e.jsonl", "--out", tmp_path / "run")
+    assert refused.code == 2 and "give --config, or --preset" in refused.prose
 
 
 def test_a_full_disk_for_publications_and_curves_does_not_end_a_learner(tmp_path: Path, monkeypatch, caplog) -> None:

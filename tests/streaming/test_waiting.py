@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from pathlib import Path
 
@@ -14,12 +13,12 @@ import pytest
 from pbodl.models.snapshot import load_snapshot, snapshots
 from pbodl.streaming.sources.redis_stream import RedisSink
 from pbodl.training.config import to_toml
+from tests.patience import PATIENCE, happens
 from tests.ports import free_port
 from tests.streaming.redis_server import RedisServer, needs_redis
 from tests.streaming.traffic import config, traffic
 
 pytestmark = needs_redis
-PATIENCE = 300.0  # seconds after which a process that should have ended hangs
 SECRET = "hunter2"
 
 
@@ -44,10 +43,8 @@ class Learner:
         return "".join(self.lines)
 
     def until(self, happened) -> None:
-        end = time.monotonic() + PATIENCE
-        while not happened():
-            assert time.monotonic() < end and self.process.poll() is None, self.said()
-            time.sleep(0.02)
+        assert happens(lambda: happened() or self.process.poll() is not None), self.said()
+        assert self.process.poll() is None or happened(), self.said()
 
     def metrics(self) -> str:
         try:

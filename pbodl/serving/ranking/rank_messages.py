@@ -1,6 +1,5 @@
 """Requests for a ranking and their answers, made from a model's schema."""
 
-import functools
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.schema import Schema
 from pbodl.serving.ranking.policies import DRAWS, MOST_DRAWS, Ranking, RankPolicy
+from pbodl.serving.scoring.request_encoding import encoder_of
 from pbodl.serving.web.http_messages import ECHO, JSON, ExploreKey, RequestError, Seed, Width, wire_of
 
 MOST_SLOTS = 1000
@@ -60,11 +60,11 @@ class RankAsked(NamedTuple):
 
 
 class RankWire:
-    """Reads the requests of one schema."""
+    """Reads the requests of one schema. `wire` reads its requests for scores: both are made of the same parts."""
 
     def __init__(self, schema: Schema) -> None:
-        self._wire = wire_of(schema)
-        user, context, candidate = self._wire.parts
+        self.wire = wire_of(schema)
+        user, context, candidate = self.wire.parts
         self.request = msgspec.defstruct(
             "RankRequest",
             [
@@ -90,8 +90,8 @@ class RankWire:
 
     def read(self, body: bytes, content_type: str, candidates: int) -> RankAsked:
         """Parse the body of a request of up to so many candidates; RequestError says what is wrong with it."""
-        self._wire.check_values(body, content_type, candidates)
-        asked: Any = self._wire.decoded(self._decoders[content_type == JSON], body, content_type)
+        self.wire.check_values(body, content_type, candidates)
+        asked: Any = self.wire.decoded(self._decoders[content_type == JSON], body, content_type)
         n = len(asked.candidates)
         if n > candidates:
             message = f"{n:,} candidates are more than the {candidates:,} that this server accepts"
@@ -104,9 +104,9 @@ class RankWire:
             raise RequestError(422, "invalid", f"{message}{CANDIDATE_DRAWS // n:,}", "draws")
         seed = None if asked.seed is None else int(asked.seed)
         policy = RankPolicy(asked.policy, _key(asked.explore_key), seed, asked.spread, asked.c, asked.epsilon)
-        user, context = self._wire.shared_of(asked)
+        user, context = self.wire.shared_of(asked)
         bids = None if asked.bids is None else np.array(asked.bids)
-        rows = self._wire.own_of(asked)
+        rows = self.wire.own_of(asked)
         return RankAsked(user, context, rows, bids, asked.slots, policy, asked.draws, asked.request_id, _key(asked.split_key))
 
 
@@ -114,9 +114,8 @@ def _key(key: str | int | float | None) -> str | int | None:
     return int(key) if isinstance(key, float) else key
 
 
-@functools.lru_cache(maxsize=16)
 def rank_wire_of(schema: Schema) -> RankWire:
-    return RankWire(schema)
+    return encoder_of(schema).once(RankWire)
 
 
 def write_ranking(answer: RankAnswer, content_type: str) -> bytes:

@@ -4,13 +4,14 @@ Candidates have the fields of group `ad`; they share all other fields, and those
 column, and the texts of a column are joined and hashed in one call. A cross with a part from the candidates is theirs, too.
 """
 
-import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from threading import RLock
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
@@ -33,6 +34,8 @@ OWN_GROUP = "ad"
 BETWEEN = "\0"
 SLOTS = 2_000_000  # candidates times values of the longest list: every candidate has room for that many
 
+T = TypeVar("T")
+
 
 class Encoded(NamedTuple):
     """The features of samples, in slots: a slot belongs to one field for all samples."""
@@ -52,16 +55,28 @@ class CandidateColumn(NamedTuple):
     filled: NDArray[np.bool_] | None = None  # None: all
 
 
-@functools.lru_cache(maxsize=16)
+# The encoder of each schema that a predictor serves. It lives as long as one of them, however many there are.
+_encoders: WeakValueDictionary[Schema, "Encoder"] = WeakValueDictionary()
+_lock = RLock()
+
+
 def encoder_of(schema: Schema) -> "Encoder":
-    return Encoder(schema)
+    """The encoder of a schema; the same one for as long as somebody holds it."""
+    encoder = _encoders.get(schema)
+    if encoder is None:
+        with _lock:
+            encoder = _encoders.get(schema)
+            if encoder is None:
+                encoder = _encoders[schema] = Encoder(schema)
+    return encoder
 
 
 class Encoder:
-    """Turns the parts of a request into features."""
+    """Turns the parts of a request into features. It keeps whatever else is made of its schema, so that nothing is made twice."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
+        self._made: dict[Callable[[Schema], Any], Any] = {}
         read = np.flatnonzero([field.group == OWN_GROUP and field.source is not None for field in schema.fields]).astype(np.int32)
         self._crosses = [(place, parts) for place, parts in crosses_of(schema) if set(parts) & set(read.tolist())]
         self.own_fields = np.append(read, np.array([place for place, _ in self._crosses], np.int32))
@@ -79,6 +94,16 @@ class Encoder:
         # A schema has at least one field: if no field is shared, there is no schema. Only derived fields need the time.
         about_time = {} if self._derived else {"time": None, "time_format": None, "time_unit": None}
         self._shared_schema = msgspec.structs.replace(schema, fields=tuple(shared), weight=None, **about_time) if shared else None
+
+    def once(self, make: Callable[[Schema], T]) -> T:
+        """What `make` makes of the schema. It is made once, and then lives as long as the encoder."""
+        made = self._made.get(make)
+        if made is None:
+            with _lock:
+                made = self._made.get(make)
+                if made is None:
+                    made = self._made[make] = make(self.schema)
+        return made
 
     def encode_shared(self, values: Mapping[str, Any]) -> Encoded:
         """The features that all candidates share, as one sample; fields that are not given are missing, positions the reference."""

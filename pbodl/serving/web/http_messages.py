@@ -4,7 +4,6 @@ The OpenAPI document is made from the same structures, so that it always agrees 
 """
 
 import contextlib
-import functools
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -291,9 +290,8 @@ class Wire:
         return RequestError(422, "unknown_field", message, f"{place}.{name}" if place else name)
 
 
-@functools.lru_cache(maxsize=16)
 def wire_of(schema: Schema) -> Wire:
-    return Wire(schema)
+    return encoder_of(schema).once(Wire)
 
 
 def columns_of(fields: Sequence[Field]) -> list[str]:

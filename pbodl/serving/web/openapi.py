@@ -23,7 +23,6 @@ from pbodl.serving.web.http_messages import (
     ModelAnswer,
     ModelsAnswer,
     ScoreAnswer,
-    wire_of,
 )
 from pbodl.serving.web.server_limits import Limits
 
@@ -42,8 +41,9 @@ ERRORS = {
 
 def document(schema: Schema | None, limits: Limits, token: bool) -> dict[str, Any]:
     """The document for a model's schema. Before a model is loaded, it does not list the fields of a request."""
-    request: Any = dict[str, Any] if schema is None else wire_of(schema).request
-    ranking: Any = dict[str, Any] if schema is None else rank_wire_of(schema).request
+    rank_wire = None if schema is None else rank_wire_of(schema)
+    request: Any = dict[str, Any] if rank_wire is None else rank_wire.wire.request
+    ranking: Any = dict[str, Any] if rank_wire is None else rank_wire.request
     types = {"request": request, "ranking": ranking, "ranked": RankAnswer, "scores": ScoreAnswer, "models": ModelsAnswer}
     types |= {"model": ModelAnswer, "health": Health, "error": ErrorAnswer}
     types |= {"curves": CurvesAnswer, "features": FeaturesAnswer, "watch": WatchAnswer}

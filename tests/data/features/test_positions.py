@@ -1,7 +1,6 @@
 """Positions: learned as categories, left out when ads are compared."""
 
 import json
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -9,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import pbodl
-from pbodl.cli import main
 from pbodl.data.convert import from_data
 from pbodl.data.features.positions import at_reference, reference_positions
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.streaming.events import EventDecoder
+from tests.command_line import run_pbodl
 
 FIELDS = [Field("user", group="user"), Field("ad", group="ad")]
 SCHEMA = Schema(label="click", fields=[*FIELDS, Field("slot", kind="position", reference=0)])
@@ -70,7 +69,7 @@ def confounded(rows: int, seed: int) -> list[dict]:
     ]
 
 
-def test_ranking_compares_ads_in_the_same_slot(tmp_path, monkeypatch, capsys):
+def test_ranking_compares_ads_in_the_same_slot(tmp_path):
     rows = confounded(6000, 1)
     blind = pbodl.PairFM(Schema(label="click", fields=FIELDS), dim=2)
     model = pbodl.PairFM(SCHEMA, dim=2)
@@ -90,22 +89,12 @@ def test_ranking_compares_ads_in_the_same_slot(tmp_path, monkeypatch, capsys):
 
     def predicted(*options: str) -> np.ndarray:
         out = tmp_path / "out.parquet"
-        monkeypatch.setattr(sys, "argv", ["pbodl", "predict", str(tmp_path / "run"), str(log), "--out", str(out), *options])
-        with pytest.raises(SystemExit) as end:
-            main()
-        assert not end.value.code
+        assert run_pbodl("predict", tmp_path / "run", log, "--out", out, *options).code == 0
         return pq.read_table(out)["ctr"].to_numpy().reshape(3, 2)
 
     assert np.allclose(predicted("--reference-position"), right, atol=1e-6)
     assert predicted()[1, 0] < predicted()[0, 0]
 
     blind.save(tmp_path / "blind")
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["pbodl", "predict", str(tmp_path / "blind"), str(log), "--out", str(tmp_path / "o.csv"), "--reference-position"],
-    )
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert "no position to leave out" in capsys.readouterr().err
+    refused = run_pbodl("predict", tmp_path / "blind", log, "--out", tmp_path / "o.csv", "--reference-position")
+    assert refused.code == 2 and "no position to leave out" in refused.prose

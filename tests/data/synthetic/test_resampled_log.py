@@ -7,13 +7,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from typer.testing import CliRunner
 
-from pbodl.cli import app
 from pbodl.data.schema import Field, Schema
 from pbodl.data.synthetic import World
 from pbodl.data.synthetic.resampled_log import resampled
 from pbodl.errors import InputError
+from tests.command_line import run_pbodl
 
 WORLD = World(seed=3, rows=6000)
 LOG = pa.Table.from_batches(WORLD.batches()).drop_columns(["p_true"])
@@ -68,12 +67,9 @@ def test_what_cannot_be_resampled_is_refused(change, words: str) -> None:
 def test_the_command_writes_a_log_that_the_schema_reads(tmp_path: Path) -> None:
     source, out = tmp_path / "log.csv", tmp_path / "new.csv"
     pyarrow.csv.write_csv(LOG, source)
-    run = CliRunner()
-    done = run.invoke(app, ["data", "resample", str(source), "--preset", "synthetic", "--rows", "2000", "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    done = run_pbodl("data", "resample", source, "--preset", "synthetic", "--rows", "2000", "--out", out)
+    assert done.code == 0, done.output
     written = pyarrow.csv.read_csv(out)
     assert len(written) == 2000 and written["p_true"].to_numpy().min() > 0.0 and set(written["click"].to_pylist()) == {0, 1}
-    again = run.invoke(
-        app, ["data", "resample", str(out), "--preset", "synthetic", "--rows", "20", "--out", str(tmp_path / "x.txt")]
-    )
-    assert isinstance(again.exception, InputError) and not (tmp_path / "x.txt").exists()
+    again = run_pbodl("data", "resample", out, "--preset", "synthetic", "--rows", "20", "--out", tmp_path / "x.txt")
+    assert again.code == 2 and not (tmp_path / "x.txt").exists()

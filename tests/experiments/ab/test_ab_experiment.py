@@ -2,15 +2,15 @@
 
 import json
 import re
-import sys
+import shutil
 
 import pytest
 
-from pbodl.cli import main
 from pbodl.experiments.ab import ab_experiment as module
 from pbodl.experiments.ab.ab_arms import Setting
 from pbodl.experiments.ab.ab_experiment import ab
 from pbodl.experiments.ab.lineup import ABLATION, TABLES
+from tests.command_line import run_pbodl
 
 TINY = Setting(days=2, requests_per_day=1600, ads=40, burn_in=1)
 TWO = {"fm-batch": "ftrl", "dnn-batch": "ftrl"}
@@ -20,9 +20,16 @@ LESS = ABLATION._replace(arms=ABLATION.arms[1:3])
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
+def simulated(tmp_path_factory):
     out = tmp_path_factory.mktemp("ab")
     return out, ab(out, TINY, seeds=2, workers=1, tests=(MAIN, LESS))
+
+
+@pytest.fixture
+def done(simulated, tmp_path):
+    """The finished experiment, in a folder that a test may change."""
+    out, result = simulated
+    return shutil.copytree(out, tmp_path / "ab"), result
 
 
 def test_the_report_has_the_papers_figures_beside_ours(done):
@@ -75,7 +82,6 @@ def test_one_test_can_run_alone(done, monkeypatch):
     monkeypatch.setattr(module, "run_arms", lambda *_: pytest.fail("simulated again"))
     alone = ab(out, TINY, seeds=2, workers=1, tests=(MAIN, LESS), only="ablation")
     assert alone["tests"] == {"ablation": result["tests"]["ablation"]}
-    ab(out, TINY, seeds=2, workers=1, tests=(MAIN, LESS))
 
 
 @pytest.mark.slow
@@ -95,13 +101,10 @@ def test_the_number_of_processes_changes_nothing(tmp_path):
         ("--test", "quality", "allowed: tables, ablation"),
     ],
 )  # fmt: skip
-def test_the_command_refuses_what_makes_no_sense(tmp_path, monkeypatch, capsys, option, value, words):
+def test_the_command_refuses_what_makes_no_sense(tmp_path, option, value, words):
     small = ["--days", "1", "--requests-per-day", "200", "--seeds", "1", "--workers", "1"]
-    monkeypatch.setattr(sys, "argv", ["pbodl", "experiment", "ab", "--out", str(tmp_path / "x"), *small, option, value])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert words in " ".join(capsys.readouterr().err.split())
+    refused = run_pbodl("experiment", "ab", "--out", tmp_path / "x", *small, option, value)
+    assert refused.code == 2 and words in refused.prose
 
 
 def test_the_quality_market_has_its_own_report(tmp_path):

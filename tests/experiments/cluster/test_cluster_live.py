@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from pbodl.cli import main
 from pbodl.errors import InputError
 from pbodl.experiments.cluster.cluster_live import check_up
 from pbodl.experiments.cluster.event_traffic import counted, send_traffic
 from pbodl.models.snapshot import snapshots
-from tests.serving.processes import PATIENCE, until
+from tests.command_line import run_pbodl
+from tests.patience import PATIENCE, until
 from tests.streaming.kafka_broker import needs_kafka
 
 ROWS = 3000
@@ -78,12 +78,9 @@ def test_what_is_missing_is_told_with_the_line_to_type(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("given", [["--engine", "ray"], ["--source", "kafka"], ["--engine", "spark", "--source", "kafka"]])
-def test_engine_and_source_belong_together(given, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["pbodl", "up", *given])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert "give --engine ray and --source kafka together" in " ".join(capsys.readouterr().err.split())
+def test_engine_and_source_belong_together(given):
+    refused = run_pbodl("up", *given)
+    assert refused.code == 2 and "give --engine ray and --source kafka together" in refused.prose
 
 
 class TestWithABroker:

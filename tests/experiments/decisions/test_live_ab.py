@@ -1,14 +1,13 @@
 """`pbodl experiment live-ab`: lift of one arm over another, through the command, and what makes it doubtful."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from pbodl.cli import main
 from pbodl.errors import InputError
 from pbodl.experiments.decisions.live_ab import ArmLog, ab_warnings, live_ab, read_split
+from tests.command_line import run_pbodl
 
 
 def write(path, requests: int, rates: dict[str, float], shares: dict[str, float], seed: int = 0) -> None:
@@ -25,15 +24,12 @@ def write(path, requests: int, rates: dict[str, float], shares: dict[str, float]
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_a_lift_is_found_through_the_command(tmp_path, monkeypatch, capsys):
+def test_a_lift_is_found_through_the_command(tmp_path):
     log = tmp_path / "log.jsonl"
     write(log, 6000, {"a": 0.2, "b": 0.3}, {"a": 0.6, "b": 0.4})
-    monkeypatch.setattr(sys, "argv", ["pbodl", "experiment", "live-ab", str(log), "--json"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
-    told = capsys.readouterr()
-    found = json.loads(told.out.splitlines()[-1])
+    told = run_pbodl("experiment", "live-ab", log, "--json")
+    assert told.code == 0
+    found = told.json
     (one,) = found["differences"]
     assert (found["control"], one["arm"]) == ("a", "b")
     assert one["interval"][0] < 0.1 < one["interval"][1]

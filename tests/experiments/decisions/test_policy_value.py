@@ -1,14 +1,13 @@
 """`pbodl evaluate --policy`: what other policies would have earned, through the command."""
 
 import json
-import sys
 
 import pytest
 
-from pbodl.cli import main
 from pbodl.errors import InputError
 from pbodl.experiments.decisions.policy_value import policy_value
 from pbodl.serving.ranking.policies import RankPolicy
+from tests.command_line import run_pbodl
 from tests.experiments.decisions.decision_logs import trained, true_value, write_log
 
 
@@ -18,17 +17,14 @@ def models():
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_the_value_of_another_model_is_found_through_the_command(models, tmp_path, monkeypatch, capsys, slots):
+def test_the_value_of_another_model_is_found_through_the_command(models, tmp_path, slots):
     weak, strong = models
     log = tmp_path / "decisions.jsonl"
     write_log(log, weak, RankPolicy("epsilon", epsilon=0.5), 1500, 7, slots)
     strong.save(tmp_path / "run")
-    monkeypatch.setattr(sys, "argv", ["pbodl", "evaluate", str(tmp_path / "run"), str(log), "--policy", "greedy", "--json"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
-    told = capsys.readouterr()
-    found = json.loads(told.out.splitlines()[-1])
+    told = run_pbodl("evaluate", tmp_path / "run", log, "--policy", "greedy", "--json")
+    assert told.code == 0
+    found = told.json
     ref = true_value(strong, RankPolicy("greedy"), slots)
     for name in ("ips", "snips", "dr"):
         value, (low, high) = found["values"][name]["value"], found["values"][name]["interval"]

@@ -14,6 +14,7 @@ from pbodl.data.log.log_reader import open_log
 from pbodl.errors import InputError
 from pbodl.models.snapshot import rollback, snapshots
 from pbodl.parallel.cluster.on_ray import RaySettings, ray_for
+from pbodl.parallel.cluster.ray_actors import connected
 from pbodl.training.config import check_config
 from pbodl.training.session import train
 from tests.click_log import PLAIN
@@ -58,30 +59,32 @@ def test_a_shard_and_a_worker_are_killed_and_every_row_counts_once(log, tmp_path
     def ready(number: int) -> bool:
         return number < len(victims) and journalled(run) > 150_000 * (1 + number)
 
-    engine = ray_for(RaySettings(workers=2, shards=2, rows=128))
-    with Chaos(ready, strike) as chaos:
-        summary = train(config, [log], run, engine=engine)
-    assert chaos.strikes == len(victims)
-    ledger = summary["ledger"]
-    assert (ledger["sound"], ledger["lost"], ledger["twice"], ledger["rows"]) == (True, 0, 0, ROWS)
-    assert sum(line["rows"] for line in ledger["lines"]) == ROWS
-    model = pbodl.load(run)
-    assert model.rows_learned == ROWS
-    assert int(model.table.count.sum(dtype=np.int64)) == entries(log)
-    assert summary["counters"] == model.metrics()
-    assert abs(summary["log_loss"] - ref["log_loss"]) < 0.01
-    assert not (run / "shards").exists()
-    newest = snapshots(run)[-1]
-    assert sorted(path.name for path in newest.glob("shard-*")) == ["shard-0.safetensors", "shard-1.safetensors"]
+    # One cluster for both trainings: its start takes longer than they do.
+    with connected(None):
+        engine = ray_for(RaySettings(workers=2, shards=2, rows=128))
+        with Chaos(ready, strike) as chaos:
+            summary = train(config, [log], run, engine=engine)
+        assert chaos.strikes == len(victims)
+        ledger = summary["ledger"]
+        assert (ledger["sound"], ledger["lost"], ledger["twice"], ledger["rows"]) == (True, 0, 0, ROWS)
+        assert sum(line["rows"] for line in ledger["lines"]) == ROWS
+        model = pbodl.load(run)
+        assert model.rows_learned == ROWS
+        assert int(model.table.count.sum(dtype=np.int64)) == entries(log)
+        assert summary["counters"] == model.metrics()
+        assert abs(summary["log_loss"] - ref["log_loss"]) < 0.01
+        assert not (run / "shards").exists()
+        newest = snapshots(run)[-1]
+        assert sorted(path.name for path in newest.glob("shard-*")) == ["shard-0.safetensors", "shard-1.safetensors"]
 
-    # From the snapshot before, half of the log, another number of shards continues.
-    rollback(run)
-    assert 0 < pbodl.load(run).rows_learned < ROWS
-    summary = train(config, [log], run, resume=True, engine=ray_for(RaySettings(workers=1, shards=3, rows=128)))
-    assert summary["ledger"]["sound"]
-    model = pbodl.load(run)
-    assert (model.rows_learned, int(model.table.count.sum(dtype=np.int64))) == (ROWS, entries(log))
-    assert len(list(snapshots(run)[-1].glob("shard-*"))) == 3
+        # From the snapshot before, half of the log, another number of shards continues.
+        rollback(run)
+        assert 0 < pbodl.load(run).rows_learned < ROWS
+        summary = train(config, [log], run, resume=True, engine=ray_for(RaySettings(workers=1, shards=3, rows=128)))
+        assert summary["ledger"]["sound"]
+        model = pbodl.load(run)
+        assert (model.rows_learned, int(model.table.count.sum(dtype=np.int64))) == (ROWS, entries(log))
+        assert len(list(snapshots(run)[-1].glob("shard-*"))) == 3
 
 
 @pytest.mark.parametrize(

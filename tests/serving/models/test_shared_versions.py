@@ -12,8 +12,8 @@ from pbodl.serving.models import shared_versions as sharing
 from pbodl.serving.models.follower import Follower
 from pbodl.serving.models.shared_versions import Announced, ServingWorker
 from pbodl.serving.scoring.packed_rows import PackedTable
+from tests.patience import until
 from tests.publishing.published import MODELS, assert_same_bits, steps
-from tests.serving.processes import until
 from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, rows_of, state_of, trained
 
 

@@ -20,7 +20,7 @@ from pbodl.serving.web.server_limits import Limits, Token
 from pbodl.streaming.events import EventDecoder
 from pbodl.streaming.sources.event_source import StreamPosition
 from pbodl.streaming.sources.redis_stream import RedisStream
-from tests.serving.processes import until
+from tests.patience import until
 from tests.serving.services import CANDIDATES, CONTEXT, REQUEST, USER, Asking, Fixed, rows_of, trained
 from tests.streaming.redis_server import RedisServer, needs_redis
 

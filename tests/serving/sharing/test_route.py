@@ -1,15 +1,15 @@
 """`pbodl serve --shard` and `pbodl route` as real processes: the answers of one server, and a dead shard."""
 
 import signal
-import sys
 
 import httpx
 import pytest
 
-from pbodl.cli import main
 from pbodl.publishing.publisher import Publisher
+from tests.command_line import run_pbodl
+from tests.patience import PATIENCE, until
 from tests.publishing.published import MODELS, steps
-from tests.serving.processes import PATIENCE, ServerProcess, until
+from tests.serving.processes import ServerProcess
 from tests.serving.services import REQUEST
 
 
@@ -59,20 +59,14 @@ def test_a_router_answers_like_one_server_while_the_model_is_published(tmp_path,
         ([], "Missing option '--shard'"),
     ],
 )
-def test_what_is_wrong_is_told(given, said, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["pbodl", "route", "--port", "0", *given])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert said in " ".join(capsys.readouterr().err.split())
+def test_what_is_wrong_is_told(given, said):
+    refused = run_pbodl("route", "--port", "0", *given)
+    assert refused.code == 2 and said in refused.prose
 
 
 @pytest.mark.parametrize(
     "given, said", [(["--shard", "2/2"], "NUMBER/SHARES"), (["--shard", "0/2", "--log-decisions", "a"], "leave out")]
 )
-def test_a_share_that_cannot_be(given, said, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["pbodl", "serve", str(tmp_path), "--port", "0", *given])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert said in " ".join(capsys.readouterr().err.split())
+def test_a_share_that_cannot_be(given, said, tmp_path):
+    refused = run_pbodl("serve", tmp_path, "--port", "0", *given)
+    assert refused.code == 2 and said in refused.prose

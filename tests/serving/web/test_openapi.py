@@ -1,6 +1,10 @@
 """The OpenAPI document is true: whatever schemathesis makes of it, the server's answers are the documented ones."""
 
+import gc
+import weakref
+
 import msgspec
+import numpy as np
 import pytest
 import schemathesis
 from hypothesis import reject, settings
@@ -12,13 +16,16 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+import pbodl
+from pbodl.data.schema import Field, Schema
+from pbodl.serving.ranking.rank_messages import rank_wire_of
 from pbodl.serving.scoring.predictor import Predictor
-from pbodl.serving.web.http_messages import MSGPACK
+from pbodl.serving.web.http_messages import MSGPACK, wire_of
 from pbodl.serving.web.http_service import HttpService
 from pbodl.serving.web.openapi import document
 from pbodl.serving.web.server_limits import Limits, Token
 from tests.click_log import PLAIN, RICH
-from tests.serving.services import Fixed, trained
+from tests.serving.services import Asking, Fixed, trained
 
 SERVICE = HttpService(
     Fixed(Predictor.of(trained())), Limits(candidates=50, patience=600.0)
@@ -76,3 +83,46 @@ def test_every_document_is_complete(model, token):
         candidate = told["components"]["schemas"]["Candidate"]
         assert set(candidate["properties"]) == {field.name for field in model.fields if field.group == "ad"}
         assert candidate["additionalProperties"] is False
+
+
+def schema_of(number: int) -> Schema:
+    """A schema like that of many models of one server, made anew each time."""
+    return Schema(label="click", fields=[Field("user", group="user"), Field(f"ad{number}", group="ad")])
+
+
+def test_documents_of_many_models_are_complete_in_any_order():
+    rng = np.random.default_rng(4)
+    clients = [Asking(HttpService(Fixed(Predictor.of(pbodl.PairFM(schema_of(number), dim=2))))) for number in range(40)]
+    for number, way in zip(rng.integers(0, 40, 400).tolist(), rng.integers(0, 3, 400).tolist(), strict=True):
+        name = f"ad{number}"
+        asked = {"user": {"user": 1}, "candidates": [{name: 2}]}
+        if way == 2:
+            response = clients[number].get("/openapi.json")
+            assert response.status_code == 200, response.text
+            parts = response.json()["components"]["schemas"]
+            assert set(parts["Candidate"]["properties"]) == {name}
+            for kind in ("ScoreRequest", "RankRequest"):
+                assert parts[kind]["properties"]["candidates"]["items"] == {"$ref": "#/components/schemas/Candidate"}
+        else:
+            assert clients[number].post(("/v1/score", "/v1/rank")[way], json=asked).status_code == 200
+
+
+def test_what_reads_requests_is_made_once_while_a_predictor_serves():
+    first = Predictor.of(pbodl.PairFM(schema_of(0), dim=2))
+    wire, ranking = wire_of(schema_of(0)), rank_wire_of(schema_of(0))
+    others = [Predictor.of(pbodl.PairFM(schema_of(number), dim=2)) for number in range(1, 41)]
+    for predictor in others:
+        assert rank_wire_of(predictor.schema).wire is wire_of(predictor.schema)
+    later = Predictor.of(pbodl.PairFM(schema_of(0), dim=2))
+    assert later.encoder is first.encoder
+    assert wire_of(later.schema) is wire and rank_wire_of(later.schema) is ranking and ranking.wire is wire
+
+
+def test_a_model_that_is_gone_leaves_nothing_behind():
+    predictor = Predictor.of(pbodl.PairFM(schema_of(99), dim=2))
+    kept = weakref.ref(rank_wire_of(predictor.schema))
+    gc.collect()
+    assert kept() is not None
+    del predictor
+    gc.collect()
+    assert kept() is None

@@ -20,10 +20,11 @@ from pbodl.streaming.online_service import Options
 from pbodl.streaming.sources.kafka_sink import KafkaSink
 from pbodl.streaming.sources.redis_stream import RedisSink
 from tests.parallel.chaos import Chaos, actors
+from tests.patience import happens
 from tests.streaming.cluster.exact_stream import check_posterior, closing, visits
 from tests.streaming.cluster.faults import JumpingClock, TcpProxy
 from tests.streaming.cluster.test_cluster_service import JOIN, write_events
-from tests.streaming.cluster.tormented import SETTINGS, ClusterProcess, Torment, journalled, wait_until
+from tests.streaming.cluster.tormented import SETTINGS, ClusterProcess, Torment, journalled
 from tests.streaming.kafka_broker import KafkaBrokers, needs_kafka
 from tests.streaming.redis_server import RedisServer, needs_redis
 
@@ -84,7 +85,7 @@ def test_a_signal_saves_and_another_cluster_continues(tmp_path):
     source, events = tmp_path / "events", visits(0, 1500)
     write_events(source, events, PARTITIONS)
     first = ClusterProcess(tmp_path, str(source), 2, 2)
-    assert wait_until(lambda: sum(journalled(tmp_path)) > 20_000), first.told()
+    assert happens(lambda: sum(journalled(tmp_path)) > 20_000), first.told()
     first.terminate()
     assert load_snapshot(tmp_path / "run").counters["rows_learned"] > 0
     later = visits(1500, 300)
@@ -186,7 +187,7 @@ def test_a_machine_that_stands_still_and_wakes_up_cannot_write(tmp_path, monkeyp
     try:
         with Chaos(ready, strike) as chaos:
             figures = online_on_ray(SETTINGS, options, ClusterOptions(shards=1, rows=16, half=False, address=nodes.address))
-            assert wait_until(lambda: chaos.strikes == 2)
+            assert happens(lambda: chaos.strikes == 2)
     finally:
         for process in still:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -219,7 +220,7 @@ def test_a_disk_without_room_under_the_journals(tmp_path):
                 full[0] += 1
         torment.more(200)
         before = journalled(tmp_path)
-        wait_until(lambda: journalled(tmp_path) != before, 3.0)
+        happens(lambda: journalled(tmp_path) != before, 3.0)
         filler.unlink()
         return True
 

@@ -95,11 +95,11 @@ def test_partitions_are_read_one_by_one(servers: str) -> None:
     [("?partition=x", "must be a number"), ("?partition=1&group=g", "leave `group` out"), ("?partition=9", "no partition 9")],
 )
 def test_partitions_that_cannot_be_read_are_refused(servers: str, more: str, said: str) -> None:
-    send(f"kafka://{servers}/apart", 1)
+    send(f"kafka://{servers}/refused", 1)
     with pytest.raises(InputError, match=said):
-        KafkaTopic(f"kafka://{servers}/apart{more}").start("start")
+        KafkaTopic(f"kafka://{servers}/refused{more}").start("start")
     with pytest.raises(InputError, match=r"divides the partitions among its workers by itself|must be a number|leave `group` out"):
-        partitions_of(f"kafka://{servers}/apart{more}")
+        partitions_of(f"kafka://{servers}/refused{more}")
 
 
 def test_an_impression_and_its_click_meet_in_one_partition(servers: str) -> None:

@@ -1,14 +1,11 @@
 """`pbodl doctor`: a sound run, and one thing wrong after the other."""
 
-import json
 import shutil
 import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from pbodl.cli import app
 from pbodl.errors import InputError
 from pbodl.models.snapshot import load, snapshots
 from pbodl.publishing.curves import Curves
@@ -18,6 +15,7 @@ from pbodl.publishing.publisher import Publisher
 from pbodl.publishing.watch_file import write_watch
 from pbodl.streaming.upkeep import run_doctor
 from pbodl.streaming.upkeep.run_doctor import PROBLEM, examine
+from tests.command_line import run_pbodl
 from tests.streaming.traffic import traffic
 from tests.streaming.upkeep.test_run_migration import stopped
 
@@ -53,9 +51,9 @@ def test_a_sound_run_has_no_problem(run):
 
 
 def test_a_stopped_learner_is_told_by_the_command(sound):
-    result = CliRunner().invoke(app, ["doctor", str(sound), "--json"])
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert result.exit_code == 1 and found["problems"] == 1
+    done = run_pbodl("doctor", sound, "--json")
+    found = done.json
+    assert done.code == 1 and found["problems"] == 1
     assert found["findings"][0]["about"] == "learner" and "no learner runs" in found["findings"][0]["told"]
 
 

@@ -12,10 +12,8 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import pbodl
-from pbodl.cli import app
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.models.snapshot import load_snapshot, snapshots
@@ -27,7 +25,9 @@ from pbodl.streaming.stream_learner import StreamLearner, StreamOptions
 from pbodl.streaming.upkeep.run_migration import BEFORE, REQUEST, follow_request, migrate, migration_requested, undo
 from pbodl.system.folder_lock import writing
 from pbodl.training.config import Config, check_config, to_toml
-from tests.serving.processes import ServerProcess, until
+from tests.command_line import run_pbodl
+from tests.patience import until
+from tests.serving.processes import ServerProcess
 from tests.streaming.traffic import decoded, fingerprint, traffic
 
 OLD = [Field("user", group="user"), Field("ad", group="ad"), Field("hour", derive="hour_of_day")]
@@ -139,24 +139,22 @@ def test_a_training_run_by_the_command(tmp_path):
     fields = [*base["fields"], {"name": "site"}]
     new = check_config({"schema": {**base, "fields": fields}, "model": {"kind": "pair-fm", "dim": 8}})
     (tmp_path / "new.toml").write_text(to_toml(new))
-    run, call = str(tmp_path / "run"), CliRunner().invoke
-    log = str(tmp_path / "log.csv")
-    result = call(app, ["train", log, "--config", str(tmp_path / "old.toml"), "--out", run, "--keep-names"])
-    assert result.exit_code == 0, result.output
+    run, log = tmp_path / "run", tmp_path / "log.csv"
+    done = run_pbodl("train", log, "--config", tmp_path / "old.toml", "--out", run, "--keep-names")
+    assert done.code == 0, done.output
     old = pbodl.load(run)
-    result = call(app, ["migrate", run, "--config", str(tmp_path / "new.toml"), "--json"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout.splitlines()[-1])
+    done = run_pbodl("migrate", run, "--config", tmp_path / "new.toml", "--json")
+    assert done.code == 0, done.output
+    found = done.json
     assert found["largest_difference"] <= 1e-6 and any("dim is 8" in line for line in found["changes"])
     rows = [{"user": i % 7, "ad": i % 5} for i in range(35)]
     np.testing.assert_allclose(pbodl.load(run).predict(rows).ctr, old.predict(rows).ctr, atol=1e-6, rtol=0)
-    assert call(app, ["predict", run, log, "--out", str(tmp_path / "ctr.csv")]).exit_code == 0
-    shown = call(app, ["inspect", run, "--json"])
-    assert shown.exit_code == 0 and "user" in shown.output
+    assert run_pbodl("predict", run, log, "--out", tmp_path / "ctr.csv").code == 0
+    shown = run_pbodl("inspect", run, "--json")
+    assert shown.code == 0 and "user" in shown.output
     for wrong in (["--set", "model.dim=2"], [], ["--config", str(tmp_path / "none.toml")]):
-        result = call(app, ["migrate", run, *wrong])
-        assert isinstance(result.exception, InputError)
-    assert call(app, ["migrate", run, "--undo"]).exit_code == 0
+        assert run_pbodl("migrate", run, *wrong).code == 2
+    assert run_pbodl("migrate", run, "--undo").code == 0
     assert pbodl.load(run).spec.dim == 4 and "dim = 4" in (tmp_path / "run" / "config.toml").read_text()
     with pytest.raises(InputError, match="has not been migrated"):
         undo(tmp_path)
@@ -197,10 +195,8 @@ def test_a_live_learner_and_a_server_that_is_asked_throughout(tmp_path):
             with source.open("a") as file:
                 file.writelines(lines[5000:9000])
             time.sleep(1.0)
-            done = subprocess.run(
-                [*cli, "migrate", str(run), "--config", str(tmp_path / "new.toml"), "--json"], capture_output=True
-            )
-            assert done.returncode == 0, done.stderr.decode()
+            done = run_pbodl("migrate", run, "--config", tmp_path / "new.toml", "--json")
+            assert done.code == 0, done.err
             later = [{("person" if name == "user" else name): value for name, value in event.items()} for event in events[9000:]]
             with source.open("a") as file:
                 file.writelines(json.dumps({**event, "site": n % 3}) + "\n" for n, event in enumerate(later))
