@@ -57,10 +57,12 @@ class NaiveJoin:
             for one in self.shown:
                 one["shown"] = min(one["shown"], now)
                 one["clicked"] = min(one["clicked"], now) if one["clicked"] < math.inf else math.inf
+        left = 4
         for one in self.shown:
             if not one["ripe"] and one["shown"] + self.edges[self.judged[0]] < now:
                 one["ripe"] = True
-                self.since += one["real"] and self.judged[0] == self.ripens_at
+                if left and one["real"] and self.judged[0] == self.ripens_at:
+                    self.since, left = self.since + 1, left - 1
         self.ripens_at = self.judged[0]
         if not self.silent and self.heard >= 20 and self.since > 2 * self.widest:
             self.silent = self.since * self.clicks / max(self.ripe, 1.0) > 25

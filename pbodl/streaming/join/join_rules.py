@@ -14,7 +14,7 @@ from pbodl.data.sampling import is_kept, times_kept
 from pbodl.streaming.events import CLICK, IMPRESSION
 from pbodl.streaming.join.delays import TARGETS, choose_ages_when_due, count_click, follow
 from pbodl.streaming.join.id_ring import DONE, enter, find, leave, retire
-from pbodl.streaming.join.silence import AGE, NEXT, SILENT, SINCE, count_heard, hear_click, is_outage
+from pbodl.streaming.join.silence import AGE, AT_ONCE, NEXT, SILENT, SINCE, count_heard, hear_click, is_outage
 from pbodl.streaming.join.stream_clock import AGREE, AHEAD, LEAP, STRAY, advance
 
 # The state of an impression: not judged yet; judged as a non-click so far; its click is learned; given up.
@@ -178,9 +178,11 @@ def ripen(waiting, delays, silence, now):
         first += 1
     age, number = delays.edges[first], max(silence.marks[NEXT], waiting.marks[OLDEST])
     # Where the age has just been chosen anew, those that are ripe at once bring no clicks at once.
-    counts, silence.sums[AGE] = age == silence.sums[AGE], age
+    left, silence.sums[AGE] = AT_ONCE if age == silence.sums[AGE] else 0, age
     while number < waiting.marks[NEXT_NUMBER] and waiting.times[number & (len(waiting.ids) - 1)] + age < now:
-        silence.sums[SINCE] += counts and waiting.status[number & (len(waiting.ids) - 1)] != DONE
+        if left > 0 and waiting.status[number & (len(waiting.ids) - 1)] != DONE:
+            silence.sums[SINCE] += 1.0
+            left -= 1
         number += 1
     silence.marks[NEXT] = number
 

@@ -2,7 +2,8 @@
 
 Impressions *ripen* at the first age that is judged. Of those that have ripened since the last click, `due` clicks are expected by
 the stream's recent rate. More than DUE without a click are an outage, if the silence is also wider than the stream is used to:
-clicks that are delivered together, every five minutes, are none. Where no impressions come, nothing ripens, and nothing is due.
+clicks that are delivered together, every five minutes, are none. Where no impressions come, nothing
+ripens, and nothing is due; where nothing comes at all, the time leaps, and what ripens in a leap counts little.
 """
 
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from pbodl._jit import inlined
 
 DUE = 25.0  # clicks that were due in a silence that is an outage
+AT_ONCE = 4  # impressions that one event can make ripe: where more are, nothing came at all for a while
 WIDER = 2.0  # times the widest silence lately
 KNOWN = 20  # clicks before a rate is known
 MEMORY = 2000.0  # ripe impressions, at least, after which they are forgotten

@@ -49,6 +49,12 @@ def test_a_pause_of_the_impressions_or_of_all_is_no_outage() -> None:
     assert outages(stream(9000, 0.2, shown=lambda time: not 3000 < time < 6000))[0] == 0
 
 
+def test_a_leap_over_the_clicks_that_were_due_is_no_outage() -> None:
+    """Everything is silent for a while, and the clicks of the impressions before it have gone."""
+    events = [event for event in stream(9000, 0.3, step=0.05) if not 3000 < event["time"] < 6000]
+    assert outages(events)[0] == 0
+
+
 def test_clicks_that_are_delivered_together_are_no_outage_once_that_is_known() -> None:
     count, times = outages(stream(9000, 0.2, deliver=lambda time: 300.0 * math.ceil(time / 300.0)))
     assert count <= 5 and all(time < 4500 for time in times)
