@@ -8,7 +8,7 @@ at 1 this is `network.learn_batch`. The dense weights always learn as there.
 import numpy as np
 
 from pbodl._jit import inlined, jit
-from pbodl.kernels.adf import adf_update, powered
+from pbodl.kernels.adf import adf_update
 from pbodl.kernels.arguments import most_features
 from pbodl.kernels.layers.embedding import embedding_forward
 from pbodl.kernels.layers.operations import (
@@ -17,6 +17,7 @@ from pbodl.kernels.layers.operations import (
     dense_forward_to_top,
     operation_backward,
     operation_forward,
+    power_at_z,
 )
 from pbodl.kernels.layers.probit import probit_backward
 from pbodl.kernels.layers.relu import NEGLIGIBLE
@@ -86,10 +87,8 @@ def learn_to_powers(row_powers, weights, network, samples, outputs):
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v
         dm64, dv64 = probit_backward(m, v, 1.0 if clicks[sample] > ZERO else -1.0)
-        power, noise = powers[sample], ONE
-        if by_slopes(shape):
-            noise /= max(power, ONE)
-            dm64, dv64, power = powered(v, dm64, dv64, power)
+        noise = ONE / max(powers[sample], ONE) if by_slopes(shape) else ONE
+        dm64, dv64, power = power_at_z(shape, dense, v, v_linear, dm64, dv64, powers[sample], w, rejected)
         dm, dv = np.float32(dm64), np.float32(dv64)
         rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)

@@ -19,6 +19,7 @@ from pbodl.data.schema import Schema, nearest
 from pbodl.data.table.feature_table import Table
 from pbodl.data.table.memory import aligned
 from pbodl.errors import InputError
+from pbodl.kernels.adf import DAMPED
 from pbodl.kernels.arguments import (
     Dense,
     Features,
@@ -37,7 +38,9 @@ from pbodl.kernels.draws import sample_batch
 from pbodl.kernels.layers import interaction
 from pbodl.kernels.layers.embedding import initialise_rows, standard_draws
 from pbodl.kernels.network import click_probability, predict_batch
-from pbodl.models.adaptation import adapt, checked, home_of, in_force, next_moment, row_prior, settle_home, settle_level, specified
+from pbodl.models.adaptation import (
+    POWERS, adapt, checked, home_of, in_force, next_moment, row_prior, settle_home, settle_level, specified
+)  # fmt: skip
 from pbodl.models.clock import clock_of, clock_of_samples
 from pbodl.models.contract import Model, Prediction, State
 from pbodl.models.eviction import make_room, sweep
@@ -164,7 +167,7 @@ class DeepProbit(Model):
         settle_level(self)
         self.dense.start[:] = self.dense.mean
         self.carried = False  # whether a migration has put other weights into the places of the draws
-        self.rejected = np.zeros(3, np.int64)
+        self.rejected = np.zeros(6, np.int64)  # and what happened to rows with weights (`kernels.arguments.Outputs`)
         self.learning = Learning()
 
     def _shape(self, schema: Schema, spec: Any) -> Shape:
@@ -235,7 +238,7 @@ class DeepProbit(Model):
             self.learning.learn(weights, self.network, samples, Outputs(mean[start:stop], variance[start:stop], self.rejected))
             self.clock = float(clock[stop - 1])
             if self.spec.adapt_prior and self.rows_learned + stop == next_moment(self.rows_learned + start):
-                adapt(self)
+                adapt(self, self.rows_learned + stop)
             start = stop
         return self._ctr(mean, variance * self.doubt)
 
@@ -298,7 +301,7 @@ class DeepProbit(Model):
         return {"embedding.variance": self.row_prior.variance, **linear}
 
     def metrics(self) -> dict[str, int]:
-        counters = dict(zip(COUNTERS, self.rejected.tolist(), strict=True))
+        counters = dict(zip((*COUNTERS, "damped_rows"), self.rejected.tolist(), strict=False))
         table = self.table
         return {**super().metrics(), "features": table.size, "evicted": table.evicted, "expired": table.expired, **counters}
 
@@ -313,9 +316,10 @@ class DeepProbit(Model):
                 state[f"dense.{layer}.centre"] = self.dense.centre[layer, :n_in].copy()
                 state[f"dense.{layer}.total"] = self.dense.total[layer, : n_in + 1].copy()
         clock = np.array([self.clock, self.dense.last_seen[0]])
-        counters = np.array([self.rows_learned, *self.rejected], np.int64)
+        counters = np.array([self.rows_learned, *self.rejected[:DAMPED]], np.int64)
         state |= dict(zip(PRIOR_STATE, in_force(self), strict=True)) | home_of(self)
-        return state | {"clock": clock, "counters": counters, "scale.moments": self.scale.moments.copy()}
+        state |= {"clock": clock, "counters": counters, POWERS: self.rejected[DAMPED:].copy()}
+        return state | {"scale.moments": self.scale.moments.copy()}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
         checked(self, state)
@@ -331,7 +335,7 @@ class DeepProbit(Model):
         self.row_prior = row_prior(self.spec, *(state[name] for name in PRIOR_STATE))
         self.clock, self.dense.last_seen[0] = (float(x) for x in state["clock"])
         self.rows_learned = int(state["counters"][0])
-        self.rejected[:] = state["counters"][1:]
+        self.rejected[:] = [*state["counters"][1:], *state.get(POWERS, (0, 0, 0))]
         self.scale.load(state)
         settle_home(self, state)
 

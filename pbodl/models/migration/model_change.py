@@ -126,7 +126,7 @@ def _state(old: DeepProbit, new: DeepProbit, change: SchemaChange, quiet: float,
         if each.field.length and each.fate == KEPT:
             moments[first[0] : first[0] + each.field.length] = was["scale.moments"][begins[each.was] :][: each.field.length]
         first[0] += each.field.length
-    return state | {"clock": was["clock"], "counters": was["counters"]}
+    return state | {"clock": was["clock"], "counters": was["counters"], "powers": was["powers"]}
 
 
 def _groups(old: DeepProbit, new: DeepProbit, change: SchemaChange) -> list[int]:
