@@ -3,7 +3,7 @@
     python -m benchmarks.hard_rows --seeds 101 102 --page docs/lab/hard-rows.md
 
 Weights: a log of five columns, whose rows weigh what the world's name says. Lists: an ad, and a list of 50 or 300 of 5,000 values,
-each with an effect; in `spread` worlds the length is drawn anew for every row. Wide: 150 or 400 columns of eight values, of which
+each with an effect; in `spread` worlds the length is drawn anew for every row. Wide: 150 or 400 columns of 40 values, of which
 five matter. Every row is predicted before it is learned. A figure is the (weighted) log loss of the last half of the rows minus that
 of their base rate, and in brackets the largest |z| predicted in all rows.
 """
@@ -24,7 +24,7 @@ from pbodl.models.contract import Model
 Floats = NDArray[np.float64]
 CHUNK = 1000
 SIZES = {"user": 2000, "ad": 300, "site": 60, "hour": 24, "device": 8}
-VALUES, ADS = 5000, 100
+VALUES, ADS, LEVELS = 5000, 100, 40
 MODELS: dict[str, type[Model]] = {
     "pair-fm": pbodl.PairFM, "fm-mlp": pbodl.FMMLP, "ffm-mlp": pbodl.FFMMLP, "sparse-mlp": pbodl.SparseMLP,
     "deep-probit": pbodl.DeepProbit, "adpredictor": pbodl.AdPredictor, "ftrl": pbodl.FTRLProximal, "matchbox": pbodl.MatchBox,
@@ -79,12 +79,12 @@ def lists(rows: int, seed: int, length: int, spread: bool = False) -> Log:
 
 
 def wide(rows: int, seed: int, columns: int) -> Log:
-    """Columns of eight values, five of them with effects."""
+    """Columns of LEVELS values, five of them with effects."""
     draw = np.random.default_rng([seed, 3])
-    values = draw.integers(8, size=(rows, columns))
+    values = draw.integers(LEVELS, size=(rows, columns))
     latent = np.full(rows, -0.85)
     for column in draw.choice(columns, 5, replace=False):
-        latent += 0.25 * draw.normal(size=8)[values[:, column]]
+        latent += 0.25 * draw.normal(size=LEVELS)[values[:, column]]
     names = [f"c{i}" for i in range(columns)]
     groups = ("user", "ad", "context")
     fields = [pbodl.Field(name, group=groups[i % 3]) for i, name in enumerate(names)]
