@@ -3,8 +3,8 @@
     python -m benchmarks.hard_rows --seeds 101 102 --page docs/lab/hard-rows.md
 
 Weights: a log of five columns, whose rows weigh what the world's name says. Lists: an ad, and a list of 50 or 300 of 5,000 values,
-each with an effect; in `spread` worlds the length is drawn anew for every row. Wide: 150 or 400 columns of 40 values, of which
-five matter. Every row is predicted before it is learned. A figure is the (weighted) log loss of the last half of the rows minus that
+each with an effect, or of a length that is drawn anew for every row. Wide: 150 or 400 columns of 40 values, of which five matter.
+Every row is predicted before it is learned. A figure is the (weighted) log loss of the last half of the rows minus that
 of their base rate, and in brackets the largest |z| predicted in all rows.
 """
 

@@ -20,8 +20,9 @@ from pbodl.data.convert import from_data
 from pbodl.data.schema import Field, Schema
 from pbodl.errors import InputError
 from pbodl.models import contract
-from pbodl.models.adaptation import HOME, POWERS
+from pbodl.models.adaptation import HOME
 from pbodl.models.contract import Model
+from pbodl.models.row_weights import POWERS
 from tests.click_log import PLAIN, RICH, click_log, without
 
 Factory = Callable[[Schema], Model]

@@ -202,8 +202,8 @@ class AdPredictor(LinearBaseline):
     spec: AdPredictorSpec
 
     def __init__(
-        self, schema: Schema, prior_variance: float | None = None, beta: float = 1.0, epsilon: float = 0.0, half_life: str | None = None,
-        negative_rate: float = 1.0,
+        self, schema: Schema, prior_variance: float | None = None, beta: float = 1.0, epsilon: float = 0.0,
+        half_life: str | None = None, negative_rate: float = 1.0,
     ) -> None:  # fmt: skip
         self._start(schema, AdPredictorSpec(prior_variance, beta, epsilon, half_life, negative_rate))
 

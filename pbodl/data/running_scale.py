@@ -7,10 +7,10 @@ scale of a field, since an assumption that is far off (a year, assumed to be aro
 
 A vector's components are divided by √length as well: its squared length is then about 1, as that of a category.
 
-The values of a list are multiplied by √(SHORT/length), where its field's usual length is above SHORT: what a list's prior says about
-z then does not grow with its length. It is the usual length of the stream's lists before the row, not the row's own, because effects
-of values add up: a list that is twice as long as others says more. But one that is more than UNUSUAL times as long counts as a list of
-so much of its own length. Missing and empty lists do not take part.
+The values of a list are multiplied by √(SHORT/length), where its field's usual length is above SHORT: what the prior of its
+values says about z then does not grow with its length. It is the mean length of the field's lists before the row, not the row's own,
+because effects of values add up: a list that is twice as long as others says more. But where a list is more than UNUSUAL times as
+long, its own length counts, divided by UNUSUAL. Missing and empty lists do not take part.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,9 @@ from pbodl.data.hashing import SCALE_TEXT, hash_value
 from pbodl.data.schema import Schema
 
 SHORT, UNUSUAL = 2.0, 4.0
-EVENED = 1.0  # the sum of squared deviations of a list field before any list; it is 0 in snapshots of releases that did not even lists
+# The sum of squared deviations of a field of lists before the first one. It is 0 in snapshots of releases in which every value of a
+# list counted 1: there it goes on to do so.
+EVENED = 1.0
 FARTHEST = 10.0  # standard deviations: an outlier must not throw the whole model
 
 
@@ -124,7 +126,8 @@ class RunningScale:
         scaled = batch.values
         if self._any:
             scaled = np.empty_like(batch.values)
-            _standardise(batch.values, batch.keys, batch.fields, self._lengths, self._first, self._keys, self.moments, learning, scaled)
+            lengths, first, moments = self._lengths, self._first, self.moments
+            _standardise(batch.values, batch.keys, batch.fields, lengths, first, self._keys, moments, learning, scaled)
         if self._any_lists:
             scaled = batch.values.copy() if scaled is batch.values else scaled
             _even_lists(batch.keys, batch.fields, batch.indptr, self._lists, learning, self.moments, scaled)

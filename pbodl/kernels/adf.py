@@ -74,7 +74,7 @@ def powered(v, dm, dv, power):
 
 @inlined
 def damped(v, dm, dv, power):
-    """The power that the weights of a network's layers take of a power above 1; v: the variance that they give z by their slopes."""
+    """The power that the weights of a network with layers take of a power above 1; v: the variance of z by their slopes."""
     u = overshoot(v, dm, dv, power)
     return np.float32(power / np.sqrt(1.0 + u * u))
 

