@@ -127,8 +127,8 @@ class MatchBox(OnlineBaseline):
 
     def __init__(
         self, schema: Schema, dim: int = 16, prior_variance: float | None = None, bias_variance: float | None = None,
-        beta: float = 1.0, initial_spread: float | None = None, rounds: int = 5, drift: float = 0.0, time_step: str = "1d", negative_rate: float = 1.0,
-        seed: int = 0,
+        beta: float = 1.0, initial_spread: float | None = None, rounds: int = 5, drift: float = 0.0, time_step: str = "1d",
+        negative_rate: float = 1.0, seed: int = 0,
     ) -> None:  # fmt: skip
         spec = MatchBoxSpec(dim, prior_variance, bias_variance, beta, initial_spread, rounds, drift, time_step, negative_rate, seed)
         self._start(schema, spec)

@@ -8,9 +8,9 @@ scale of a field, since an assumption that is far off (a year, assumed to be aro
 A vector's components are divided by √length as well: its squared length is then about 1, as that of a category.
 
 The values of a list are multiplied by √(SHORT/length), where its field's usual length is above SHORT: what the prior of its
-values says about z then does not grow with its length. It is the mean length of the field's lists before the row, not the row's own,
-because effects of values add up: a list that is twice as long as others says more. But where a list is more than UNUSUAL times as
-long, its own length counts, divided by UNUSUAL. Missing and empty lists do not take part.
+values says about z then does not grow with its length. It is the mean length of the field's lists before the row, not that of the
+row, because effects of values add up: a list that is twice as long as others says more. But where a list is more than UNUSUAL times
+as long, its own length counts, divided by UNUSUAL. Missing and empty lists do not take part.
 """
 
 from collections.abc import Mapping

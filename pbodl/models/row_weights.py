@@ -37,8 +37,8 @@ def weight_sums(model: "DeepProbit", learned: int) -> tuple[float, float]:
 def bounded_reach(reach: tuple[float, float], total: float, squares: float) -> tuple[float, float]:
     """How far a prior variance may go from its specification, in multiples of it, if the rows' weights have these sums.
 
-    What chance did to one row of weight 10 looks like ten rows that agree. A prior that believes it widens, and believes the next row
-    even more. So the mean weight, of rows counted by their weights, divides how far it may grow.
+    What chance did to one row of weight 10 looks like ten rows that agree. A prior that believes it widens, and believes the next
+    row even more. So the mean weight, of rows counted by their weights, divides how far it may grow.
 
     >>> bounded_reach((0.02, 10.0), 1000.0, 1000.0), bounded_reach((0.02, 10.0), 5000.0, 25000.0)
     ((0.02, 10.0), (0.02, 2.0))
