@@ -20,9 +20,10 @@ from pbodl.parallel.threads.learning_threads import learn_with_threads
 
 WINDOW, PARTS = 20_000, 4
 COST = 130.0
-# Latent means. Workers of a cluster that see the whole world turn at once correct it together, and may overshoot, in the right
-# direction; the loss is judged as elsewhere.
-FARTHEST = {"alone": 30.0, "threads": 30.0, "cluster": 300.0}
+# Latent means. In a log that is sorted by its labels they may go further, in the right direction: a model's biases trust thousands of
+# non-clicks, and vectors must make up for it; workers of a cluster all do so at once. The loss is judged as elsewhere.
+FARTHEST = {"alone": 30.0, "threads": 30.0, "cluster": 30.0}
+FARTHEST_SORTED = {"alone": 100.0, "threads": 100.0, "cluster": 300.0}
 NETWORKS = {
     "pair-fm": pbodl.PairFM, "fm-mlp": pbodl.FMMLP, "ffm-mlp": pbodl.FFMMLP, "sparse-mlp": pbodl.SparseMLP,
     "deep-probit": pbodl.DeepProbit,
@@ -152,7 +153,7 @@ def check(stream: Stream) -> None:
     assert np.isfinite(ctr).all() and (ctr >= 0.0).all() and (ctr <= 1.0).all()
     for name, array in model.state().items():
         assert array.dtype.kind != "f" or np.isfinite(array).all(), name
-    assert farthest < FARTHEST[stream.learner]
+    assert farthest < (FARTHEST_SORTED if stream.order == "by label" else FARTHEST)[stream.learner]
     clicks, weights = batch.clicks, batch.weights.astype(np.float64)
     base = np.full(len(ctr), np.average(clicks, weights=weights))
     assert loss(ctr, clicks, weights) - loss(base, clicks, weights) < allowed(stream, weights)
