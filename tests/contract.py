@@ -22,7 +22,7 @@ from pbodl.errors import InputError
 from pbodl.models import contract
 from pbodl.models.adaptation import HOME
 from pbodl.models.contract import Model
-from pbodl.models.row_weights import POWERS
+from pbodl.models.learning import POWERS
 from tests.click_log import PLAIN, RICH, click_log, without
 
 Factory = Callable[[Schema], Model]

@@ -36,6 +36,7 @@ from pbodl.kernels.normal import ONE, TWO, ZERO
 # What `arguments.Outputs` counts of rows with powers above 1: those that step at most half as far as their powers alone would, and
 # by how much all of their powers, and the powers' squares, are above 1.
 DAMPED, EXTRA, EXTRA_SQUARES = 3, 4, 5
+FAR = 6.0
 MOST_COUNTED = np.float32(1000.0)
 
 
@@ -77,6 +78,18 @@ def damped(v, dm, dv, power):
     """The power that the weights of a network with layers take of a power above 1; v: the variance of z by their slopes."""
     u = overshoot(v, dm, dv, power)
     return np.float32(power / np.sqrt(1.0 + u * u))
+
+
+@inlined
+def no_further(m, dm, dv):
+    """∂log Z by the mean and variance of z, where a label that agrees with a mean beyond FAR moves no mean, and h stays as it is.
+
+    The variance of a product grows with its factors. So where every row agrees, each asks a network of products for a step of some
+    of its deviations, however far it is.
+    """
+    if (m * dm > 0.0) & (abs(m) > FAR):
+        return 0.0, dv - 0.5 * dm * dm
+    return dm, dv
 
 
 @inlined

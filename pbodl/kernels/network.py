@@ -251,7 +251,7 @@ def learn_batch(weights, network, samples, outputs):
         mean[sample], variance[sample] = m, v
         sign = 1.0 if clicks[sample] > ZERO else -1.0
         dm64, dv64 = probit_backward(m, v, sign)
-        dm64, dv64, power = power_at_z(shape, dense, v, v_linear, dm64, dv64, powers[sample], w, rejected)
+        dm64, dv64, power = power_at_z(shape, dense, m, v, v_linear, dm64, dv64, powers[sample], w, rejected)
         dm, dv = np.float32(dm64), np.float32(dv64)
         rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, m_in, v_in, at, w)

@@ -8,7 +8,7 @@ of the specification. All rows then exchange the old prior for the new one, as i
 from it. Where most weights are known a little, one estimate goes only part of the way to the likeliest prior. So linear weights get
 ROUNDS of them at each moment. Vectors get one: a network whose vectors' priors follow faster becomes too unsure.
 
-Rows with weights look like more rows than they are, so they bound how far a variance may grow (`row_weights`).
+Rows with weights look like more rows than they are, so they bound how far a variance may grow (`learning`).
 
 In a model of pairs, vectors and the pairs' weights share one scale, and two priors that follow would chase each other. There the
 weights carry the scale: only the proportions of the vectors' variances follow, within PROPORTIONS, and their mean stays as
@@ -37,7 +37,7 @@ from pbodl.kernels.arguments import RowPrior, Rows
 from pbodl.kernels.layers.interaction import CONCAT, EXACT, PAIRS, SUM
 from pbodl.kernels.prior_exchange import DETERMINED, exchange_priors, field_evidence
 from pbodl.models.contract import State, check_state
-from pbodl.models.row_weights import NONE, POWERS, bounded_reach, weight_sums
+from pbodl.models.learning import NONE, POWERS, bounded_reach, weight_sums
 from pbodl.models.spec import LARGEST, SMALLEST, TableSpec
 
 if TYPE_CHECKING:

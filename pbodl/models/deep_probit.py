@@ -42,8 +42,7 @@ from pbodl.models.adaptation import adapt, checked, home_of, in_force, next_mome
 from pbodl.models.clock import clock_of, clock_of_samples
 from pbodl.models.contract import Model, Prediction, State
 from pbodl.models.eviction import make_room, sweep
-from pbodl.models.learning import Learning
-from pbodl.models.row_weights import powers_of, rejected_of
+from pbodl.models.learning import Learning, powers_of, rejected_of
 from pbodl.models.spec import AS_PRINTED, DeepSpec, Prior, TableSpec, doubt_of, settled
 
 ALIGN = 16  # floats in a cache line: rows of dense weights start at whole lines

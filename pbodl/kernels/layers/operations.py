@@ -7,7 +7,7 @@ compiled, so that each model waits only for the compilation of its own (`_jit.by
 import numpy as np
 
 from pbodl._jit import by_type, inlined
-from pbodl.kernels.adf import count_power, damped, powered
+from pbodl.kernels.adf import count_power, damped, no_further, powered
 from pbodl.kernels.arguments import PairShape
 from pbodl.kernels.layers.dense import dense_backward, dense_forward
 from pbodl.kernels.layers.ffm import ffm_backward, ffm_forward
@@ -145,16 +145,18 @@ def by_slopes(shape):
 
 
 @inlined
-def power_by_slopes(shape, dense, v, v_linear, dm, dv, power, w, counts):
+def power_by_slopes(shape, dense, m, v, v_linear, dm, dv, power, w, counts):
     """As `power_at_z`, for pairs."""
+    dm, dv = no_further(m, dm, dv)
     if power > ONE:
         count_power(v, dm, dv, power, counts)
     return powered(v, dm, dv, power)
 
 
 @inlined
-def power_of_layers(shape, dense, v, v_linear, dm, dv, power, w, counts):
+def power_of_layers(shape, dense, m, v, v_linear, dm, dv, power, w, counts):
     """As `power_at_z`, for networks. MODIFIES: w, counts."""
+    dm, dv = no_further(m, dm, dv)
     if power <= ONE:
         return dm, dv, power
     if by_slopes(shape):
@@ -165,7 +167,7 @@ def power_of_layers(shape, dense, v, v_linear, dm, dv, power, w, counts):
     return dm, dv, damped(reach, dm, dv, power)
 
 
-# ∂log Z by the mean and variance of z, and the power left to the weights, after a row's power above 1 was taken there (`adf`).
+# ∂log Z by the mean m and variance v of z, within bounds, and the power left to the weights, after one above 1 was taken there.
 power_at_z = by_type(PairShape, power_by_slopes, power_of_layers)
 
 

@@ -24,11 +24,11 @@ from pbodl.kernels.layers.interaction import BY_GROUP
 from pbodl.models.adaptation import row_prior
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.learning import POWERS
 from pbodl.models.migration.probe import largest_difference
 from pbodl.models.migration.rebinning import key_map
 from pbodl.models.migration.schema_change import ADDED, KEPT, REBINNED, SchemaChange, schema_change
 from pbodl.models.migration.shape_change import check_wider, dense_state
-from pbodl.models.row_weights import POWERS
 
 PINNED = 1e-10  # variance of a new field's missing value
 STILL = 5e-7  # the largest change of a CTR by wider layers
