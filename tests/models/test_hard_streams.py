@@ -19,7 +19,7 @@ from pbodl.parallel.simulated import Cluster
 from pbodl.parallel.threads.learning_threads import learn_with_threads
 
 WINDOW, PARTS = 20_000, 4
-COST = 130.0
+COST = 200.0
 # Latent means. In a log that is sorted by its labels they may go further, in the right direction: a model's biases trust thousands
 # of non-clicks, and vectors must make up for it; workers of a cluster all do so at once. There only the loss is judged.
 FARTHEST = 30.0
