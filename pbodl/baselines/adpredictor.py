@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit
-from pbodl.baselines.online_baseline import LinearBaseline
+from pbodl.baselines.online_baseline import LinearBaseline, with_defaults
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
 from pbodl.errors import InputError
@@ -41,14 +41,15 @@ MEAN, VARIANCE, LAST_SEEN = 0, 1, 2
 class AdPredictorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of `AdPredictor`."""
 
-    prior_variance: float = 0.02
+    prior_variance: float | None = None
     beta: float = 1.0
     epsilon: float = 0.0
     half_life: str | None = None
     negative_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("prior_variance", self.prior_variance, above=0.0)
+        if self.prior_variance is not None:
+            check_number("prior_variance", self.prior_variance, above=0.0)
         check_number("beta", self.beta, above=0.0)
         if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, (int, float)) or not 0.0 <= self.epsilon < 1.0:
             raise InputError(f"epsilon is {self.epsilon!r}; it must be a number from 0 (never forget) to below 1")
@@ -181,7 +182,7 @@ class AdPredictor(LinearBaseline):
     Parameters
     ----------
     schema          the columns (`Schema`)
-    prior_variance  prior variance of every weight, including the bias
+    prior_variance  prior variance of every weight, including the bias; None is 0.02, or less where there are many fields
     beta            standard deviation of the noise
     epsilon         share of the likelihood's contribution that a weight forgets at each of its samples; 0: never
     half_life       instead of `epsilon`: forget by time, "7d", or "1M rows"
@@ -210,12 +211,13 @@ class AdPredictor(LinearBaseline):
     spec: AdPredictorSpec
 
     def __init__(
-        self, schema: Schema, prior_variance: float = 0.02, beta: float = 1.0, epsilon: float = 0.0, half_life: str | None = None,
-        negative_rate: float = 1.0,
+        self, schema: Schema, prior_variance: float | None = None, beta: float = 1.0, epsilon: float = 0.0,
+        half_life: str | None = None, negative_rate: float = 1.0,
     ) -> None:  # fmt: skip
         self._start(schema, AdPredictorSpec(prior_variance, beta, epsilon, half_life, negative_rate))
 
     def _start(self, schema: Schema, spec: AdPredictorSpec) -> None:
+        spec = with_defaults(schema, spec, prior_variance=0.02)
         counts_rows, half_life, _ = clock_of(schema, spec.half_life, None)
         self._build_linear(schema, spec, counts_rows)
         self.dynamics = Dynamics(

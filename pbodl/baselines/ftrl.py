@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbodl._jit import inlined, jit
-from pbodl.baselines.online_baseline import LinearBaseline
+from pbodl.baselines.online_baseline import LinearBaseline, with_defaults
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
 from pbodl.kernels.arguments import Features, LabelledSamples, counted, most_features
@@ -32,14 +32,15 @@ Z, N = 0, 1
 class FTRLSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of `FTRLProximal`."""
 
-    alpha: float = 0.1
+    alpha: float | None = None
     beta: float = 1.0
     l1: float = 0.0
     l2: float = 1.0
     negative_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("alpha", self.alpha, above=0.0)
+        if self.alpha is not None:
+            check_number("alpha", self.alpha, above=0.0)
         for name in ("beta", "l1", "l2"):
             check_number(name, getattr(self, name), least=0.0)
         check_rate(self.negative_rate)
@@ -130,7 +131,7 @@ class FTRLProximal(LinearBaseline):
     Parameters
     ----------
     schema         the columns (`Schema`)
-    alpha, beta    parameters of the rate α/(β + √Σg²); tune α
+    alpha, beta    parameters of the rate α/(β + √Σg²); tune α. None is 0.1, or less where there are many fields
     l1             strength of L1: larger values leave fewer weights
     l2             strength of L2
     negative_rate  share of negatives that is left in the stream; predictions are recalibrated
@@ -158,11 +159,13 @@ class FTRLProximal(LinearBaseline):
     spec: FTRLSpec
 
     def __init__(
-        self, schema: Schema, alpha: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 1.0, negative_rate: float = 1.0
-    ) -> None:
+        self, schema: Schema, alpha: float | None = None, beta: float = 1.0, l1: float = 0.0, l2: float = 1.0,
+        negative_rate: float = 1.0,
+    ) -> None:  # fmt: skip
         self._start(schema, FTRLSpec(alpha, beta, l1, l2, negative_rate))
 
     def _start(self, schema: Schema, spec: FTRLSpec) -> None:
+        spec = with_defaults(schema, spec, alpha=0.1)
         self._build_linear(schema, spec, counts_rows=schema.time is None)
         self.rates = Rates(np.float64(spec.alpha), np.float64(spec.beta), np.float64(spec.l1), np.float64(spec.l2))
         self.bias = np.zeros(2)

@@ -41,7 +41,7 @@ from pbodl.baselines.matchbox_messages import (
     predict_batch,
     sample_bilinear,
 )
-from pbodl.baselines.online_baseline import OnlineBaseline
+from pbodl.baselines.online_baseline import OnlineBaseline, with_defaults
 from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import check_rate
 from pbodl.data.schema import Schema
@@ -50,6 +50,7 @@ from pbodl.kernels.arguments import Features, LabelledSamples
 from pbodl.models.clock import parse_duration
 from pbodl.models.contract import Prediction, State
 from pbodl.models.parameter_checks import check_number, check_whole
+from pbodl.models.spec import of_many
 
 F32 = np.float32
 COLUMNS = ("mean", "variance", "bias_mean", "bias_variance")
@@ -59,10 +60,10 @@ class MatchBoxSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of `MatchBox`."""
 
     dim: int = 16
-    prior_variance: float = 0.02
-    bias_variance: float = 0.02
+    prior_variance: float | None = None
+    bias_variance: float | None = None
     beta: float = 1.0
-    initial_spread: float = 0.03
+    initial_spread: float | None = None
     rounds: int = 5
     drift: float = 0.0
     time_step: str = "1d"
@@ -72,9 +73,11 @@ class MatchBoxSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         check_whole("dim", self.dim, 1, 4096)
         for name in ("prior_variance", "bias_variance", "beta"):
-            check_number(name, getattr(self, name), above=0.0, most=1e3)
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), above=0.0, most=1e3)
         for name in ("initial_spread", "drift"):
-            check_number(name, getattr(self, name), least=0.0, most=10.0)
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), least=0.0, most=10.0)
         check_whole("rounds", self.rounds, 1, 1000)
         check_whole("seed", self.seed, 0, 2**63 - 1)
         parse_duration(self.time_step, "time_step")
@@ -90,10 +93,10 @@ class MatchBox(OnlineBaseline):
     ----------
     schema          the columns (`Schema`); fields of group "ad" are one side, all other fields the other
     dim             number of traits, K
-    prior_variance  prior variance of every trait's weight
-    bias_variance   prior variance of every bias
+    prior_variance  prior variance of every trait's weight; None is 0.02, or less where there are many fields
+    bias_variance   prior variance of every bias; None as for prior_variance
     beta            standard deviation of the noise
-    initial_spread  standard deviation of the traits' initial means
+    initial_spread  standard deviation of the traits' initial means; None is 0.03, or less where there are many fields
     rounds          the largest number of rounds of messages per sample; about two are typical
     drift           growth of every variance per time step
     time_step       "1d", "1h", or "100k rows"
@@ -123,14 +126,17 @@ class MatchBox(OnlineBaseline):
     spec: MatchBoxSpec
 
     def __init__(
-        self, schema: Schema, dim: int = 16, prior_variance: float = 0.02, bias_variance: float = 0.02, beta: float = 1.0,
-        initial_spread: float = 0.03, rounds: int = 5, drift: float = 0.0, time_step: str = "1d", negative_rate: float = 1.0,
-        seed: int = 0,
+        self, schema: Schema, dim: int = 16, prior_variance: float | None = None, bias_variance: float | None = None,
+        beta: float = 1.0, initial_spread: float | None = None, rounds: int = 5, drift: float = 0.0, time_step: str = "1d",
+        negative_rate: float = 1.0, seed: int = 0,
     ) -> None:  # fmt: skip
         spec = MatchBoxSpec(dim, prior_variance, bias_variance, beta, initial_spread, rounds, drift, time_step, negative_rate, seed)
         self._start(schema, spec)
 
     def _start(self, schema: Schema, spec: MatchBoxSpec) -> None:
+        spec = with_defaults(schema, spec, prior_variance=0.02, bias_variance=0.02)
+        if spec.initial_spread is None:
+            spec = msgspec.structs.replace(spec, initial_spread=of_many(0.03**2, len(getattr(schema, "fields", "?"))) ** 0.5)
         step = parse_duration(spec.time_step, "time_step")
         if spec.drift and not step.in_rows and schema.time is None:
             raise InputError(

@@ -178,7 +178,7 @@ def combined(m, v, precision, precision_mean):
 def product_backward(shrink, pull, total, power, w):
     """Messages from r through the product to s, and with its new marginal to t; returns the largest step of a mean, in deviations.
 
-    The click's Gaussian message to r, to the given power, reaches z_k without the other parts of r: with precision c w/D and
+    The click's Gaussian message to r, to a power of at most 1, reaches z_k without the other parts of r: with precision c w/D and
     precision-mean c (w <z_k> + pull)/D, where w = w(t), c the power, D = Σ² (1 - w + c w) - c w var z_k. MODIFIES: w.
     """
     m_s, v_s, m_t, v_t = w.m[USER], w.v[USER], w.m[AD], w.v[AD]
@@ -253,7 +253,7 @@ def learn_batch(traits, bias, samples, settings, ctr, counters):
             continue
         counts, clicked = counted(samples, sample), clicks[sample] > 0
         before, by = np.float64(came_before[sample]), np.float64(came_by[sample])
-        total, pull, shrink = 1.0, 0.0, 0.0
+        total, pull, shrink, left = 1.0, 0.0, 0.0, 1.0
         for turn in range(settings.rounds):
             m_z, v_z = product_forward(w)
             total = settings.noise + v_b + v_z
@@ -262,14 +262,17 @@ def learn_batch(traits, bias, samples, settings, ctr, counters):
             if turn == 0:
                 ctr[sample] = cdf(t)
             slope, shrink = stage_corrections(t, clicked, before, by)
-            pull = slope * deviation
-            step = product_backward(np.float32(shrink), np.float32(pull), np.float32(total), np.float32(power), w)
+            pull, left = slope * deviation, power
+            if power > 1.0:  # is taken at r, as in `kernels.adf`
+                c = power / (1.0 + (power - 1.0) * (1.0 - settings.noise / total) * shrink)
+                pull, shrink, left = c * pull, c * shrink, 1.0
+            step = product_backward(np.float32(shrink), np.float32(pull), np.float32(total), np.float32(left), w)
             counters[ROUNDS] += 1
             if step < SETTLED:
                 break
         g = v_b * shrink / total
-        c = 1.0 / (1.0 + (power - 1.0) * g)
-        dm_b, h_b = power * pull / total * c, (1.0 - (1.0 - g) * c) / v_b
+        c = 1.0 / (1.0 + (left - 1.0) * g)
+        dm_b, h_b = left * pull / total * c, (1.0 - (1.0 - g) * c) / v_b
         bias[MEAN], bias[VARIANCE] = bias[MEAN] + bias[VARIANCE] * dm_b, bias[VARIANCE] - bias[VARIANCE] ** 2 * h_b
         of_bias = np.float32(dm_b), np.float32(h_b)
         counters[REJECTED] += sums_backward(traits, features, sample, now, settings, *of_bias, counts, w)

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +20,14 @@ from pbodl.data.table.feature_table import Table
 from pbodl.kernels.arguments import Features, LabelledSamples
 from pbodl.models.clock import clock_of_first, clock_of_samples
 from pbodl.models.contract import Model, Prediction, State, check_state
+from pbodl.models.spec import of_many
+
+
+def with_defaults(schema: Schema, spec: Any, **usual: float) -> Any:
+    """The specification with numbers for what it leaves open: the usual ones, or less where there are many fields."""
+    fields = len(getattr(schema, "fields", "?"))  # `Model` refuses what is no schema
+    open_ones = {name: of_many(value, fields) for name, value in usual.items() if getattr(spec, name) is None}
+    return msgspec.structs.replace(spec, **open_ones)
 
 
 class OnlineBaseline(Model):

@@ -131,7 +131,8 @@ class Outputs(NamedTuple):
 
     mean: np.ndarray  # float64 (samples,): of z_L, before the sample was learned
     variance: np.ndarray
-    rejected: np.ndarray  # int64 (3,): updates that the guard rejected, of embeddings, linear weights and dense weights
+    rejected: np.ndarray  # int64 (6,): updates that the guard rejected, of embeddings, linear weights and dense weights; and what
+    # it did with rows of powers above 1 (`adf.DAMPED`, `EXTRA`, `EXTRA_SQUARES`)
 
 
 @jit

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pbodl._jit import by_type, inlined, jit, prefetch, viewed
-from pbodl.kernels.adf import decay, decay_home, powered
+from pbodl.kernels.adf import decay, decay_home
 from pbodl.kernels.arguments import NoForgetting, PairShape, counted, floats, largest, most_features, vectors_of
 from pbodl.kernels.layers.dense import BLOCK, DenseScratch, make_dense_scratch
 from pbodl.kernels.layers.embedding import (
@@ -37,11 +37,11 @@ from pbodl.kernels.layers.embedding import (
 )
 from pbodl.kernels.layers.interaction import FFM, FM, GROUP_FM, PAIRS
 from pbodl.kernels.layers.operations import (
-    by_slopes,
     dense_backward_from_top,
     dense_forward_to_top,
     operation_backward,
     operation_forward,
+    power_at_z,
     weighted_pairs_forward,
 )
 from pbodl.kernels.layers.pairs import PairScratch, make_pair_scratch
@@ -258,8 +258,7 @@ def learn_batch(weights, network, samples, outputs):
         if power == ZERO:
             continue
         dm64, dv64 = stage_backward(m, v, clicks[sample] > ZERO, np.float64(came_before[sample]), np.float64(came_by[sample]))
-        if by_slopes(shape):
-            dm64, dv64, power = powered(v, dm64, dv64, power)
+        dm64, dv64, power = power_at_z(shape, dense, m, v, v_linear, dm64, dv64, power, w, rejected)
         dm, dv = np.float32(dm64), np.float32(dv64)
         rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, m_in, v_in, at, w)

@@ -8,7 +8,7 @@ at 1 this is `network.learn_batch`. The dense weights always learn as there.
 import numpy as np
 
 from pbodl._jit import inlined, jit
-from pbodl.kernels.adf import adf_update, powered
+from pbodl.kernels.adf import adf_update
 from pbodl.kernels.arguments import counted, most_features
 from pbodl.kernels.layers.embedding import embedding_forward, learned_from
 from pbodl.kernels.layers.operations import (
@@ -17,6 +17,7 @@ from pbodl.kernels.layers.operations import (
     dense_forward_to_top,
     operation_backward,
     operation_forward,
+    power_at_z,
 )
 from pbodl.kernels.layers.relu import NEGLIGIBLE
 from pbodl.kernels.layers.stage import stage_backward
@@ -88,13 +89,12 @@ def learn_to_powers(row_powers, weights, network, samples, outputs):
         m_top, v_top = dense_forward_to_top(shape, dense, w, counts)
         m, v = np.float64(m_top + m_linear), np.float64(v_top + v_linear)
         mean[sample], variance[sample] = m, v
-        power, noise = powers[sample], ONE
+        power = powers[sample]
         if power == ZERO:
             continue
         dm64, dv64 = stage_backward(m, v, clicks[sample] > ZERO, np.float64(came_before[sample]), np.float64(came_by[sample]))
-        if by_slopes(shape):
-            noise /= max(power, ONE)
-            dm64, dv64, power = powered(v, dm64, dv64, power)
+        noise = ONE / max(power, ONE) if by_slopes(shape) else ONE
+        dm64, dv64, power = power_at_z(shape, dense, m, v, v_linear, dm64, dv64, power, w, rejected)
         dm, dv = np.float32(dm64), np.float32(dv64)
         rejected[REJECTED_DENSE] += dense_backward_from_top(shape, dense, dm, dv, power, cap, w)
         operation_backward(shape, features, sample, w.m_x, w.v_x, w.members[0], w)

@@ -8,6 +8,8 @@ of the specification. All rows then exchange the old prior for the new one, as i
 from it. Where most weights are known a little, one estimate goes only part of the way to the likeliest prior. So linear weights get
 ROUNDS of them at each moment. Vectors get one: a network whose vectors' priors follow faster becomes too unsure.
 
+Rows with weights look like more rows than they are, so they bound how far a variance may grow (`learning`).
+
 In a model of pairs, vectors and the pairs' weights share one scale, and two priors that follow would chase each other. There the
 weights carry the scale: only the proportions of the vectors' variances follow, within PROPORTIONS, and their mean stays as
 specified.
@@ -35,6 +37,7 @@ from pbodl.kernels.arguments import RowPrior, Rows
 from pbodl.kernels.layers.interaction import CONCAT, EXACT, PAIRS, SUM
 from pbodl.kernels.prior_exchange import DETERMINED, exchange_priors, field_evidence
 from pbodl.models.contract import State, check_state
+from pbodl.models.learning import NONE, POWERS, bounded_reach, weight_sums
 from pbodl.models.spec import LARGEST, SMALLEST, TableSpec
 
 if TYPE_CHECKING:
@@ -84,15 +87,18 @@ def in_force(model: "DeepProbit") -> tuple[NDArray[np.float32], NDArray[np.float
     return model.row_prior.variance[:, :: model.spec.dim].copy(), model.row_prior.linear_variance.copy()
 
 
-def adapt(model: "DeepProbit") -> None:
-    """Estimate the prior variances from the current rows and exchange them; move the centres of the hidden units."""
-    for prior in estimates(model, lambda: evidence(model)):
+def adapt(model: "DeepProbit", rows: int) -> None:
+    """After so many rows, estimate the prior variances from the table and exchange them; move the centres of the hidden units."""
+    for prior in estimates(model, lambda: evidence(model, rows)):
         exchange(model, prior)
     move_centres(model)
 
 
-def evidence(model: "DeepProbit") -> NDArray[np.float64]:
-    """The rows' evidence about the prior variances, (2, fields, weights of a row); evidence of several parts of a table adds up."""
+def evidence(model: "DeepProbit", learned: int) -> NDArray[np.float64]:
+    """The table's evidence about the prior variances, (3, fields, weights of a row); evidence of several parts of a table adds up.
+
+    The third part has, in its first two numbers, the sums of the weights of all `learned` rows and of their squares.
+    """
     table, rows, prior = model.table, model.rows(), model.row_prior
     fields, width = prior.variance.shape
     least, *ages = _forgotten(model)
@@ -105,7 +111,9 @@ def evidence(model: "DeepProbit") -> NDArray[np.float64]:
 
     with wrapping():
         table.spread(gather, table.size)
-    return np.sum([parts[start] for start in sorted(parts)], axis=0)
+    weights = np.zeros((1, fields, width + 1))
+    weights[0, 0, :2] = weight_sums(model, learned)
+    return np.concatenate([np.sum([parts[start] for start in sorted(parts)], axis=0, initial=0.0), weights])
 
 
 def _forgotten(model: "DeepProbit") -> tuple[float, float, float]:
@@ -135,18 +143,19 @@ def estimates(model: "DeepProbit", found: Callable[[], Floats]) -> Iterator[RowP
 
 def estimated(model: "DeepProbit", found: Floats) -> RowPrior:
     """The prior that the evidence implies."""
-    spec, (squares, determined) = model.spec, found
+    spec, (squares, determined, weights) = model.spec, found
     fields, width = model.row_prior.variance.shape
     names = [field.name for field in model.schema.fields]
     grouped = (fields, width // spec.dim, spec.dim)
     embedding, linear = specified(spec, names, grouped[1])
-    by_group = found[:, :, :width].reshape(2, *grouped).sum(axis=3)
+    by_group = found[:2, :, :width].reshape(2, *grouped).sum(axis=3)
+    reach = bounded_reach(REACH, weights[0, 0], weights[0, 1])
     if model.op == PAIRS:
         free = _estimate(by_group[0], by_group[1], embedding, PSEUDO_VECTORS, PROPORTIONS)
         embedding = _proportions(free, embedding, model.schema.group_codes)
     else:
-        embedding = _estimate(by_group[0], by_group[1], embedding, PSEUDO_VECTORS)
-    return row_prior(spec, embedding, _estimate(squares[:, width], determined[:, width], linear, PSEUDO))
+        embedding = _estimate(by_group[0], by_group[1], embedding, PSEUDO_VECTORS, reach)
+    return row_prior(spec, embedding, _estimate(squares[:, width], determined[:, width], linear, PSEUDO, reach))
 
 
 def exchange(model: "DeepProbit", prior: RowPrior) -> None:
@@ -188,7 +197,7 @@ def _proportions(found: NDArray, start: NDArray[np.float32], groups: NDArray[np.
 
 
 def _estimate(
-    squares: Floats, determined: Floats, centre: NDArray[np.float32], pseudo: float, reach: tuple[float, float] = REACH
+    squares: Floats, determined: Floats, centre: NDArray[np.float32], pseudo: float, reach: tuple[float, float]
 ) -> NDArray:
     start = centre.astype(np.float64)
     found = (squares + pseudo * start) / (np.maximum(determined, 0.0) + pseudo)
@@ -216,9 +225,9 @@ def home_of(model: "DeepProbit") -> State:
 
 
 def checked(model: "DeepProbit", state: Mapping[str, NDArray]) -> None:
-    """Refuse a state that does not fit the model, or that is damaged; older releases wrote none of HOME."""
+    """Refuse a state that does not fit the model, or that is damaged; older releases wrote none of HOME and POWERS."""
     parts = _layered(model)
-    given = {HOME: np.zeros(0, F32), **state} if parts else state
+    given: State = {POWERS: NONE, **({HOME: np.zeros(0, F32)} if parts else {}), **state}
     check_state(model, given, rows=("embedding.", "linear.", HOME))
     size = sum(model.dense.start[at].size for at in parts)
     if parts and len(given[HOME]) not in (0, size):

@@ -19,6 +19,7 @@ from pbodl.data.schema import Schema, nearest
 from pbodl.data.table.feature_table import Table
 from pbodl.data.table.memory import aligned
 from pbodl.errors import InputError
+from pbodl.kernels.adf import DAMPED
 from pbodl.kernels.arguments import (
     Dense,
     Features,
@@ -41,7 +42,7 @@ from pbodl.models.adaptation import adapt, checked, home_of, in_force, next_mome
 from pbodl.models.clock import clock_of, clock_of_first, clock_of_samples, has_started
 from pbodl.models.contract import Model, Prediction, State
 from pbodl.models.eviction import make_room, sweep
-from pbodl.models.learning import Learning
+from pbodl.models.learning import Learning, powers_of, rejected_of
 from pbodl.models.spec import AS_PRINTED, DeepSpec, Prior, TableSpec, doubt_of, settled
 
 ALIGN = 16  # floats in a cache line: rows of dense weights start at whole lines
@@ -164,7 +165,7 @@ class DeepProbit(Model):
         settle_level(self)
         self.dense.start[:] = self.dense.mean
         self.carried = False  # whether a migration has put other weights into the places of the draws
-        self.rejected = np.zeros(3, np.int64)
+        self.rejected = np.zeros(6, np.int64)  # and more (`kernels.arguments.Outputs`)
         self.learning = Learning()
 
     def _shape(self, schema: Schema, spec: Any) -> Shape:
@@ -242,7 +243,7 @@ class DeepProbit(Model):
             self.learning.learn(weights, self.network, samples, Outputs(mean[start:stop], variance[start:stop], self.rejected))
             self.clock = float(clock[stop - 1])
             if self.spec.adapt_prior and learned[stop - 1] == moment:
-                adapt(self)
+                adapt(self, int(moment))
             start = stop
         return self._ctr(mean, variance * self.doubt)
 
@@ -298,8 +299,7 @@ class DeepProbit(Model):
         return {"embedding.variance": self.row_prior.variance, **linear}
 
     def metrics(self) -> dict[str, int]:
-        counters = dict(zip(COUNTERS, self.rejected.tolist(), strict=True))
-        table = self.table
+        counters, table = dict(zip((*COUNTERS, "damped_rows"), self.rejected.tolist(), strict=False)), self.table
         return {**super().metrics(), "features": table.size, "evicted": table.evicted, "expired": table.expired, **counters}
 
     def state(self) -> State:
@@ -313,8 +313,8 @@ class DeepProbit(Model):
                 state[f"dense.{layer}.centre"] = self.dense.centre[layer, :n_in].copy()
                 state[f"dense.{layer}.total"] = self.dense.total[layer, : n_in + 1].copy()
         clock = np.array([self.clock, self.dense.last_seen[0]])
-        counters = np.array([self.rows_learned, *self.rejected], np.int64)
-        state |= dict(zip(PRIOR_STATE, in_force(self), strict=True)) | home_of(self)
+        counters = np.array([self.rows_learned, *self.rejected[:DAMPED]], np.int64)
+        state |= dict(zip(PRIOR_STATE, in_force(self), strict=True)) | home_of(self) | powers_of(self)
         return state | {"clock": clock, "counters": counters, "scale.moments": self.scale.moments.copy()}
 
     def load_state(self, state: Mapping[str, NDArray]) -> None:
@@ -331,7 +331,7 @@ class DeepProbit(Model):
         self.row_prior = row_prior(self.spec, *(state[name] for name in PRIOR_STATE))
         self.clock, self.dense.last_seen[0] = (float(x) for x in state["clock"])
         self.rows_learned = int(state["counters"][0])
-        self.rejected[:] = state["counters"][1:]
+        self.rejected[:] = rejected_of(state)
         self.scale.load(state)
         settle_home(self, state)
 

@@ -42,6 +42,7 @@ def share_of(states: Sequence[State], number: int, shards: int) -> State:
     if number:
         share |= {name: np.zeros_like(share[name]) for name in SHARED_COUNTS}
         share["counters"] = share["counters"] * [1, 0, 0, 0]
+        share["powers"] = np.zeros(3, np.int64)
     return share
 
 

@@ -12,6 +12,7 @@ from pbodl.models.parameter_checks import check_choice, check_number, check_whol
 
 # Limits of a prior variance: well inside the bounds of the guards, or every update would be rejected.
 SMALLEST, LARGEST = 1e-12, 1e5
+MANY = 22  # fields, as the logs have by which defaults were chosen
 
 
 def _instance(what: str, value: Any, kind: type[msgspec.Struct]) -> None:
@@ -36,7 +37,8 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     embedding  variance of each embedding weight; None chooses by the number of fields: features of many fields add up, so each
                starts smaller (`embedding_variance`)
-    linear     variance of each linear weight; None is 0.03, or for `PairFM` chosen by the number of fields (`linear_variance`)
+    linear     variance of each linear weight; None chooses by the number of fields: 0.03 up to 22 fields, and less with more
+               (`of_many`); for `PairFM` by `linear_variance`
     dense      variance of each weight of the dense layers, or of the pairs' weights; None is 0.05, or 0.1 for pairs
     bias       variance of the bias of the output. Wide, it learns the level of the clicks, and the features learn the rest; None
                treats it as one more weight of the last layer, as the paper does
@@ -70,7 +72,7 @@ class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The same prior with a number for every part."""
         pairs = op == interaction.PAIRS
         embedding = embedding_variance(op, n_fields) if self.embedding is None else self.embedding
-        linear = (linear_variance(n_fields) if pairs else 0.03) if self.linear is None else self.linear
+        linear = (linear_variance(n_fields) if pairs else of_many(0.03, n_fields)) if self.linear is None else self.linear
         dense = (0.1 if pairs else 0.05) if self.dense is None else self.dense
         bias = dense if pairs and self.bias is None else self.bias
         return msgspec.structs.replace(self, embedding=embedding, linear=linear, dense=dense, bias=bias)
@@ -89,6 +91,15 @@ def embedding_variance(op: int, n_fields: int) -> float:
         return 0.44 / n_fields
     pairs = max(n_fields * (n_fields - 1) / 2, 1.0)
     return 0.05 if op == interaction.CONCAT else (0.58 / pairs) ** 0.5
+
+
+def of_many(usual: float, n_fields: int) -> float:
+    """A variance, or a rate, that was measured on logs of up to MANY fields: with more fields, all of them together get no more.
+
+    >>> of_many(0.03, 5), round(of_many(0.03, 220), 3)
+    (0.03, 0.003)
+    """
+    return usual * min(1.0, MANY / n_fields)
 
 
 def linear_variance(n_fields: int) -> float:

@@ -44,7 +44,7 @@ class Message(NamedTuple):
     dense_precision_mean_delta: NDArray[np.float32]
     total: NDArray[np.float64]  # added to the sums of hidden units (`kernels.arguments.Dense`)
     scale: NDArray[np.float64]  # [fields, 3]: count, sum, sum of squares of the scaled numbers
-    rejected: NDArray[np.int64]  # [3]: updates that the worker's guards rejected
+    rejected: NDArray[np.int64]  # [6]: as the worker's guards counted (`kernels.arguments.Outputs`)
     version: int = -1  # of the shard that a lone worker pulled from
     posterior: Weights | None = None  # the final weights of a lone worker: see `Shard.push`
     prior: NDArray[np.float32] | None = (
@@ -83,7 +83,7 @@ def prior_message(source: str, sequence: int, prior: NDArray[np.float32], width:
     none, rows = np.zeros(0, np.float32), np.zeros((0, width), np.float32)
     return Message(
         source, sequence, 0, 0, -np.inf, np.nan, np.zeros(0, np.uint64), np.zeros(0, np.uint16), np.zeros(0, np.int32), rows, rows,
-        none, none, np.zeros((0, 0)), np.zeros((len(prior), 3)), np.zeros(3, np.int64), prior=prior,
+        none, none, np.zeros((0, 0)), np.zeros((len(prior), 3)), np.zeros(6, np.int64), prior=prior,
     )  # fmt: skip
 
 

@@ -113,7 +113,7 @@ class Shard:
 
     def evidence(self) -> NDArray[np.float64]:
         """The evidence of this shard's rows about the prior; that of all shards adds up."""
-        return evidence(self.model)
+        return evidence(self.model, 0 if self.number else self.model.rows_learned)
 
     def claim(self, source: str, epoch: int) -> ShardEntry:
         """From now on, only the process with this epoch may send messages of this source; returns where the source stands."""
@@ -192,7 +192,7 @@ class Shard:
 
     def _note(self, message: Message, entry: ShardEntry) -> None:
         self.model.rows_learned += message.counted
-        self.model.rejected += message.rejected
+        self.model.rejected[: len(message.rejected)] += message.rejected  # older journals count rejected updates alone
         if np.isfinite(message.variance):
             weight = SMOOTHING if self.predictive_variance else 1.0
             self.predictive_variance += weight * (message.variance - self.predictive_variance)

@@ -113,3 +113,38 @@ def test_loaded_moments_are_a_copy() -> None:
     comp.load(state)
     state["scale.moments"][:] = 9.0
     np.testing.assert_array_equal(comp.moments, ref.moments)
+
+
+def list_schema():
+    return Schema(label="click", fields=[Field("seen", kind="multi"), Field("ad")])
+
+
+def lists_of(*lengths):
+    return [{"seen": [f"v{i}" for i in range(n)] if n is not None else None, "ad": 1, "click": 0} for n in lengths]
+
+
+def test_a_list_counts_by_the_mean_length_of_those_before_it():
+    batch = from_data(list_schema(), lists_of(8, 2, None, 0, 30, 100), labelled=True)
+    whole, single = RunningScale(list_schema()), RunningScale(list_schema())
+    comp = whole.learn(batch)
+    # The first list by its own length; 30 by the mean of 8 and 2, or by a quarter of its own; missing and empty ones not at all.
+    usual = [8.0, 8.0, None, None, max(5.0, 30 / 4), max(40 / 3, 100 / 4)]
+    for s, length in enumerate(usual):
+        row = comp[batch.indptr[s] : batch.indptr[s + 1]]
+        assert row[-1] == 1.0  # the ad
+        np.testing.assert_allclose(row[:-1], 1.0 if length is None else np.sqrt(2.0 / length), rtol=1e-6)
+    for s in range(len(batch)):
+        one = batch.rows(s, s + 1)
+        np.testing.assert_array_equal(single.peek(one), comp[batch.indptr[s] : batch.indptr[s + 1]])
+        single.learn(one)
+    np.testing.assert_array_equal(single.moments, whole.moments)
+    np.testing.assert_array_equal(batch.values, 1.0)
+
+
+def test_short_lists_and_those_of_older_snapshots_count_1_for_every_value():
+    short, long = (from_data(list_schema(), lists_of(*lengths), labelled=True) for lengths in ([2, 1, 2, 3], [50, 50]))
+    np.testing.assert_array_equal(RunningScale(list_schema()).learn(short), 1.0)
+    older = RunningScale(list_schema())
+    older.load({"scale.moments": np.zeros_like(older.moments)})
+    np.testing.assert_array_equal(older.learn(long), 1.0)
+    assert not older.moments.any()

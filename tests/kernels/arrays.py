@@ -129,7 +129,7 @@ def learn(
 ) -> Outputs:
     """`learn_batch` on the arrays, which it changes."""
     n = len(samples)
-    out = Outputs(np.empty(n), np.empty(n), np.zeros(3, np.int64))
+    out = Outputs(np.empty(n), np.empty(n), np.zeros(6, np.int64))
     with np.errstate(all="ignore"):
         labelled = LabelledSamples(
             as_features(samples), np.array(clicks, F32),

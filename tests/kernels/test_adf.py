@@ -172,9 +172,19 @@ def test_numbers_stay_below_the_largest():
     assert update(0.0, 1.0, 0.0, float(LARGEST)) == (0.0, 1.0, 1.0)  # the variance would pass it
     assert update(-9.9e5, 5e5, -1e-1, 0.0, 1.0) == (-9.9e5, 5e5, 1.0)  # the mean would
     assert update(0.0, 1.0, 0.0, -0.5) == (0.0, 1.0, 1.0)  # the variance would be exactly 0
-    # A power can make a rising variance negative: the message's own precision is, so enough of them is improper.
     assert update(0.0, 1.0, 0.0, 0.5, 1.0) == (0.0, 2.0, 0.0)
-    assert update(0.0, 1.0, 0.0, 0.5, 3.0) == (0.0, 1.0, 1.0)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("power", [1.5, 3.0, 20.0, 1e6])
+@pytest.mark.parametrize("dv", [0.01, 0.1, 0.5, 5.0])
+def test_no_power_makes_a_variance_rise_by_more_than_two_messages(power, dv):
+    # The message's own precision is negative: near a whole number of them, their product is flat, and beyond it none at all.
+    _, once, _ = update(0.3, 1.0, 0.05, dv)
+    mean, variance, rejected = update(0.3, 1.0, 0.05, dv, power)
+    assert rejected == 0.0
+    assert 1.0 < variance <= 1.0 + 2.0 * (once - 1.0)
+    assert mean == pytest.approx(0.3 + power * 0.05, rel=1e-5)
 
 
 @settings(max_examples=150)

@@ -34,7 +34,7 @@ def test_a_part_has_the_entries_of_its_samples(start, stop):
 
 @pytest.mark.nojit
 def test_parts_share_memory_with_the_batch():
-    samples, outputs = batch(), Outputs(np.zeros(4), np.zeros(4), np.zeros(3, np.int64))
+    samples, outputs = batch(), Outputs(np.zeros(4), np.zeros(4), np.zeros(6, np.int64))
     samples_between(samples, 2, 4).features.rows[0] = 99
     assert samples.features.rows[2] == 99
     part = outputs_between(outputs, 1, 3)

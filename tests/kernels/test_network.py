@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
+from pbodl.kernels.layers.probit import probit_backward
 from tests.kernels.arrays import as_arrays, as_features, copied, learn, predict, random_network, read
 from tests.oracles import monte_carlo, naive
 from tests.oracles.naive import Feature
@@ -153,8 +154,8 @@ def test_any_dimension(op, dim):
 
 
 @pytest.mark.parametrize("op", ["concat", "sum", "fm", "ffm"])
-@pytest.mark.parametrize("power", [0.25, 3.0])
-def test_a_sample_s_weight_is_a_power_of_every_message(op, power):
+@pytest.mark.parametrize("power", [0.25, 0.9])
+def test_a_small_weight_of_a_sample_is_a_power_of_every_message(op, power):
     made = random_network(6, op, (3,), variances=(0.05, 0.3))
     arrays, before = as_arrays(made), dict(made.weights)
     learn(arrays, SAMPLES[:1], [1], powers=[power])
@@ -164,6 +165,29 @@ def test_a_sample_s_weight_is_a_power_of_every_message(op, power):
         precision = 1 / v + power * (1 / v_once - 1 / v)
         precision_mean = m / v + power * (m_once / v_once - m / v)
         assert read(arrays, name) == pytest.approx((precision_mean / precision, 1 / precision), rel=2e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("op", ["concat", "sum", "fm", "ffm"])
+@pytest.mark.parametrize("power", [1.5, 3.0, 1000.0])
+def test_a_large_weight_is_the_power_of_every_message_that_moves_z_no_further_than_it_says(op, power):
+    made = random_network(6, op, (3,), variances=(0.05, 0.3))
+    arrays, before, sample = as_arrays(made), dict(made.weights), SAMPLES[0]
+    dm, dv = probit_backward(*naive.forward(made, sample), 1.0)
+    by_slopes = naive.forward_by_slopes(made, sample)[1]
+    ref = power / np.hypot(1.0, (power - 1.0) * by_slopes * (dm * dm - 2.0 * dv))
+    learn(arrays, [sample], [1], powers=[power])
+    naive.learn(made, sample, 1)
+    shrunk = 0
+    for name in naive.involved(made, sample):
+        (m, v), (m_once, v_once), (m_new, v_new) = before[name], made.weights[name], read(arrays, name)
+        if v_once < v * (1.0 - 1e-3):
+            comp = (1 / v_new - 1 / v) / (1 / v_once - 1 / v)
+            assert comp == pytest.approx(ref, rel=0.02 if op in ("concat", "sum") else 0.15), name
+            assert m_new / v_new - m / v == pytest.approx(comp * (m_once / v_once - m / v), rel=1e-2, abs=1e-4)
+            shrunk += 1
+        elif v_once > v:  # by two messages at most
+            assert v <= v_new <= v + 2.0 * (v_once - v) * (1.0 + 1e-5)
+    assert shrunk > 5
 
 
 @pytest.mark.parametrize("op", ["fm", "ffm"])

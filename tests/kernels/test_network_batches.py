@@ -211,7 +211,7 @@ def test_numbers_that_are_none_change_nothing_and_are_counted(op, hidden, x):
     assert_unchanged(arrays, before, but_clocks=True)
     if np.isnan(x):  # every weight of the sample had its update refused
         dense = sum(name[0] == "dense" for name in made.weights)
-        np.testing.assert_array_equal(out.rejected, [2 * made.groups * made.dim, 2, dense])
+        np.testing.assert_array_equal(out.rejected[:3], [2 * made.groups * made.dim, 2, dense])
     assert out.rejected.sum() > 0
     # The model goes on as if nothing had happened.
     sample = [[Feature(1, 1.0, 0), Feature(3, 1.0, 1)]]

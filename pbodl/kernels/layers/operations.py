@@ -7,6 +7,7 @@ compiled, so that each model waits only for the compilation of its own (`_jit.by
 import numpy as np
 
 from pbodl._jit import by_type, inlined
+from pbodl.kernels.adf import count_power, damped, no_further, powered
 from pbodl.kernels.arguments import PairShape
 from pbodl.kernels.layers.dense import dense_backward, dense_forward
 from pbodl.kernels.layers.ffm import ffm_backward, ffm_forward
@@ -28,7 +29,7 @@ from pbodl.kernels.layers.interaction import (
 from pbodl.kernels.layers.pairs import field_sums, learn_pairs, pairs_backward, pairs_forward
 from pbodl.kernels.layers.relu import relu_backward, relu_forward
 from pbodl.kernels.layers.slopes import slopes_to_bottom
-from pbodl.kernels.normal import ZERO
+from pbodl.kernels.normal import ONE, ZERO
 
 
 @inlined
@@ -142,6 +143,33 @@ dense_forward_to_top = by_type(PairShape, weighted_pairs_forward, layers_forward
 def by_slopes(shape):
     """Whether h of every weight is that of z times the square of its slope: no hidden layers, and no moments of products."""
     return shape.op == PAIRS or (shape.sizes[0] == 0 and (shape.mode == SLOPES or shape.op == SUM or shape.op == CONCAT))
+
+
+@inlined
+def power_by_slopes(shape, dense, m, v, v_linear, dm, dv, power, w, counts):
+    """As `power_at_z`, for pairs."""
+    dm, dv = no_further(m, dm, dv)
+    if power > ONE:
+        count_power(v, dm, dv, power, counts)
+    return powered(v, dm, dv, power)
+
+
+@inlined
+def power_of_layers(shape, dense, m, v, v_linear, dm, dv, power, w, counts):
+    """As `power_at_z`, for networks. MODIFIES: w, counts."""
+    dm, dv = no_further(m, dm, dv)
+    if power <= ONE:
+        return dm, dv, power
+    if by_slopes(shape):
+        count_power(v, dm, dv, power, counts)
+        return powered(v, dm, dv, power)
+    reach = np.float64(slopes_to_bottom(shape, dense, w) + v_linear)
+    count_power(reach, dm, dv, power, counts)
+    return dm, dv, damped(reach, dm, dv, power)
+
+
+# ∂log Z by the mean m and variance v of z, within bounds, and the power left to the weights, after one above 1 was taken there.
+power_at_z = by_type(PairShape, power_by_slopes, power_of_layers)
 
 
 @inlined

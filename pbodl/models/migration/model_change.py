@@ -24,6 +24,7 @@ from pbodl.kernels.layers.interaction import BY_GROUP
 from pbodl.models.adaptation import row_prior
 from pbodl.models.contract import State
 from pbodl.models.deep_probit import DeepProbit
+from pbodl.models.learning import POWERS
 from pbodl.models.migration.probe import largest_difference
 from pbodl.models.migration.rebinning import key_map
 from pbodl.models.migration.schema_change import ADDED, KEPT, REBINNED, SchemaChange, schema_change
@@ -126,7 +127,7 @@ def _state(old: DeepProbit, new: DeepProbit, change: SchemaChange, quiet: float,
         if each.field.length and each.fate == KEPT:
             moments[first[0] : first[0] + each.field.length] = was["scale.moments"][begins[each.was] :][: each.field.length]
         first[0] += each.field.length
-    return state | {"clock": was["clock"], "counters": was["counters"]}
+    return state | {"clock": was["clock"], "counters": was["counters"], POWERS: was[POWERS]}
 
 
 def _groups(old: DeepProbit, new: DeepProbit, change: SchemaChange) -> list[int]:

@@ -87,7 +87,7 @@ class Predictor:
             self._own_operation = self._operation._replace(classes=np.int64(len(own_fields)))
             self._own_class_of_field = classes_of_own
         self._layers = pack_layers(model.dense, model.shape.sizes)
-        scaled = [field.is_scaled or field.kind == "vector" for field in model.schema.fields]
+        scaled = [field.is_scaled or field.kind in ("vector", "multi") for field in model.schema.fields]
         self._scaled, self._some_scaled = np.array(scaled, bool), any(scaled)
         self._remembered = Remembered(CAPACITY, len(self.encoder.own_fields), self._own_operation)
         self._lock = Lock()
@@ -263,8 +263,9 @@ class Predictor:
         if not self._some_scaled or not self._scaled[encoded.fields].any():
             return encoded.values
         nothing = np.zeros(0, F32)
+        values = encoded.values if encoded.filled is None else np.where(encoded.filled, encoded.values, F32(0.0))
         batch = Batch(
-            encoded.keys.reshape(-1), encoded.values.reshape(-1), np.tile(encoded.fields, n), np.arange(n + 1) * slots,
+            encoded.keys.reshape(-1), values.reshape(-1), np.tile(encoded.fields, n), np.arange(n + 1) * slots,
             None, nothing.astype(np.float64), nothing,
         )  # fmt: skip
         return self.version.model.scale.peek(batch).reshape(n, slots)
