@@ -157,7 +157,8 @@ def power_by_slopes(shape, dense, m, v, v_linear, dm, dv, power, w, counts):
 @inlined
 def power_of_layers(shape, dense, m, v, v_linear, dm, dv, power, w, counts):
     """As `power_at_z`, for networks. MODIFIES: w, counts."""
-    dm, dv = no_further(m, dm, dv)
+    if shape.sizes[0] > 0 or (shape.op != SUM and shape.op != CONCAT):  # sums alone have no products
+        dm, dv = no_further(m, dm, dv)
     if power <= ONE:
         return dm, dv, power
     if by_slopes(shape):
