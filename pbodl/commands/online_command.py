@@ -53,7 +53,7 @@ def online(
     ] = None,
     skew: Annotated[str | None, typer.Option(help="Time by which an event may be ahead of the others (default: 1h).")] = None,
     outcome: Annotated[
-        str | None, typer.Option(help="What is learned: click of an impression (default), or conversion of a click.")
+        str | None, typer.Option(help="Outcome to learn: click, of an impression (default), or conversion, of a click.")
     ] = None,
     join_capacity: Annotated[
         int | None, typer.Option(min=1, max=MOST, help="Maximum number of impressions to remember (default: 1000000).")

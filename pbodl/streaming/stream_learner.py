@@ -68,7 +68,7 @@ class StreamLearner:
         if not isinstance(model, RowModel):
             raise InputError(f"the model is {config.kind!r}, which is trained in batch; a stream needs one that learns row by row")
         if isinstance(getattr(model, "learning", None), Passes):
-            raise InputError("[training] passes: a stream has no minibatches to visit several times; leave out passes, or give ep")
+            raise InputError("[training] passes: a stream has no minibatches to visit several times; leave it out")
         self.config, self.folder, self.options, self.position = config, Path(folder), options, position
         self.model: RowModel = model
         self.tracker = Tracker(config.schema, config.training.period(config.schema))

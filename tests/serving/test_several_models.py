@@ -91,8 +91,11 @@ def test_models_come_and_go_and_one_that_fails_harms_no_other(runs, tmp_path, mo
         assert {event["slot"] for event in events} == {1, 2}  # where it was shown, not where it was compared
         assert any("b" in event["decision"].get("shadow", {}) for event in events)
         clicks = [{"event": "click", "id": name, "time": time.time() + 1.0} for name in ids[::3]]
+        # Half an hour later there are others, so that the first ones are old enough to be judged.
+        later = [event | {"id": f"later{number}", "time": time.time() + 1800.0} for number, event in enumerate(events[:12])]
+        clicks += [{"event": "click", "id": event["id"], "time": event["time"] + 1.0} for event in later]
         with open(log, "a") as more_events:
-            more_events.writelines(json.dumps(click) + "\n" for click in clicks)
+            more_events.writelines(json.dumps(event) + "\n" for event in [*clicks[:8], *later, *clicks[8:]])
 
         plan(file, "[models")  # a slip leaves all as it is
         until(lambda: "the models stay as they are" in server.log(), "telling of the slip")
