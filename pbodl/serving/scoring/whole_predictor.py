@@ -4,6 +4,7 @@ It writes out a row for every candidate and asks `model.predict`. That is slower
 itself. A model without uncertainty answers with a standard deviation of 0.
 """
 
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any
 
@@ -55,6 +56,18 @@ class WholePredictor(Predictor):
         if not len(own.keys) or model.kind not in DRAWN:
             return scores, scores.mean
         return scores, model._draw(expanded_batch(shared, own), np.array([draw], np.uint64))[0]
+
+    def factors(self, shared: Encoded, own: Encoded) -> None:
+        """No kernel knows how the weights of any model move the candidates."""
+
+    def drawing(self, shared: Encoded, own: Encoded) -> Callable[[np.uint64], NDArray[np.float64]]:
+        """As `Predictor.drawing`."""
+        model = self.version.model
+        if not len(own.keys) or model.kind not in DRAWN:
+            mean = self.score_encoded(shared, own).mean
+            return lambda seed: mean
+        batch = expanded_batch(shared, own)
+        return lambda seed: model._draw(batch, np.array([seed], np.uint64))[0]
 
     def recalibrated(self, scores: Scores) -> Scores:
         """As `Predictor.recalibrated`; the mean of a model without uncertainty is Φ⁻¹ of its CTR."""

@@ -1,0 +1,249 @@
+"""Many draws of a request's candidates from few draws of parts, where draws are linearised (`pair_factors`).
+
+A deviation is a sum over parts that are independent of each other: the vectors of the shared fields, the weights of pairs, the
+features of each own field, and what belongs to one candidate alone. Each part is drawn a few times. A whole draw takes one of each
+part's draws, with the sign as it is or turned around, so it has exactly the distribution of a draw of all weights. Every draw of a
+part and its mirror image are taken equally often, in random order.
+
+Whole draws that have a part in common are not independent. How often a candidate wins is then as certain as the number of draws of
+the parts makes it, and a part gets as many as its fraction of the variance, of all draws that are wanted: parts that decide little
+are drawn seldom, and what a single part decides is drawn as often as if all were. Mirror images cancel the rest of the first order.
+`TIMES` as many whole draws are made as are wanted.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pbodl._jit import inlined, jit
+from pbodl._registers import REGISTER, all_eight, eight, plus_product, put_eight
+from pbodl.kernels.draws import fill_noise, stir
+from pbodl.kernels.layers.embedding import stirred_dimensions
+from pbodl.kernels.normal import ONE, ZERO, cdf
+from pbodl.mixing import GOLDEN, mix
+from pbodl.serving.scoring.candidate_kernels import padded
+
+TIMES = 2
+EIGHT = np.uint64(REGISTER)
+WIDE = 32  # draws at a time
+BLOCK = 64  # candidates to compare at a time
+VECTORS, WEIGHTS, ALONE, OWN = 0, 1, 2, 3  # parts; own fields come last
+
+
+class Parts(NamedTuple):
+    """Draws of the parts, line by line."""
+
+    lines: np.ndarray  # float32 (lines, candidates, padded)
+    chosen: np.ndarray  # int32 (draws, parts): the line of each part, with -1 - line for its mirror image
+    level: np.ndarray  # float32 (draws,): what moves all candidates alike
+
+
+@jit
+def same_keys(keys):
+    """For features in one line, the number of each one's key, and for every number how often it is there."""
+    size = 16
+    while size < 2 * len(keys):
+        size *= 2
+    slots, last = np.full(size, -1, np.int32), np.uint64(size - 1)
+    numbers, firsts, counts, known = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32), np.zeros(len(keys), np.int32), 0
+    for i in range(len(keys)):
+        at = mix(keys[i]) & last
+        while slots[at] >= 0 and keys[firsts[slots[at]]] != keys[i]:
+            at = (at + np.uint64(1)) & last
+        if slots[at] < 0:
+            slots[at], firsts[known] = known, i
+            known += 1
+        numbers[i] = slots[at]
+        counts[slots[at]] += 1
+    return numbers, counts[:known]
+
+
+@jit
+def spread_between(factors):
+    """The variance between candidates of a part: what moves all alike does not count."""
+    n, columns = factors.shape
+    total, squares = np.zeros(columns, np.float32), np.zeros(columns, np.float32)
+    for s in range(n):
+        for d in range(columns):
+            total[d] += factors[s, d]
+            squares[d] += factors[s, d] * factors[s, d]
+    variance = 0.0
+    for d in range(columns):
+        variance += max(squares[d] - total[d] * total[d] / n, ZERO)
+    return variance / n
+
+
+@inlined
+def add_draws(factors, noise, draws, s, first, lines, room):
+    """Add Σ_d factors[d] noise[d, m] to lines[first + m, s], for m below `draws`. MODIFIES: lines; and room, which is scratch."""
+    count, m, columns = np.uint64(draws), np.uint64(0), np.uint64(len(factors))
+    while m < count:
+        if m + np.uint64(WIDE) <= count:
+            a, b, c, e = all_eight(ZERO), all_eight(ZERO), all_eight(ZERO), all_eight(ZERO)
+            for d in range(columns):
+                factor, at = all_eight(factors[d]), d * count + m
+                a = plus_product(a, factor, eight(noise, at))
+                b = plus_product(b, factor, eight(noise, at + EIGHT))
+                c = plus_product(c, factor, eight(noise, at + EIGHT + EIGHT))
+                e = plus_product(e, factor, eight(noise, at + EIGHT + EIGHT + EIGHT))
+            put_eight(room, np.uint64(0), a)
+            put_eight(room, EIGHT, b)
+            put_eight(room, EIGHT + EIGHT, c)
+            put_eight(room, EIGHT + EIGHT + EIGHT, e)
+            made = np.uint64(WIDE)
+        else:
+            a = all_eight(ZERO)
+            for d in range(columns):
+                a = plus_product(a, all_eight(factors[d]), eight(noise, d * count + m))
+            put_eight(room, np.uint64(0), a)
+            made = EIGHT
+        for i in range(made):
+            lines[np.uint64(first) + m + i, np.uint64(s)] += room[i]
+        m += made
+
+
+@jit
+def draw_parts(factors, draws, seed):
+    """Draw the parts so often that whole draws are as good as `draws` independent ones, and choose TIMES as many of these."""
+    n, slots, columns = factors.features.shape
+    numbers, counts = same_keys(factors.keys.reshape(-1))
+    # The parts' variances. Slots of one field are one part, because a key is one feature wherever it stands.
+    part_of_slot, variance, alone = np.empty(slots, np.int64), np.zeros(OWN + slots), np.zeros(n, np.float32)
+    for j in range(slots):
+        part_of_slot[j] = OWN + j
+        for i in range(j):
+            if factors.fields[i] == factors.fields[j]:
+                part_of_slot[j] = min(part_of_slot[j], part_of_slot[i])
+    for s in range(n):
+        for j in range(slots):
+            square = ZERO
+            for d in range(columns):
+                square += factors.features[s, j, d] * factors.features[s, j, d]
+            if counts[numbers[s * slots + j]] > 1:
+                variance[part_of_slot[j]] += square / n
+            else:
+                alone[s] += square
+                variance[ALONE] += square / n
+    variance[VECTORS], variance[WEIGHTS] = spread_between(factors.vectors), spread_between(factors.weights)
+    times, first, total = np.zeros(len(variance), np.int64), np.zeros(len(variance) + 1, np.int64), max(variance.sum(), 1e-30)
+    for p in range(len(variance)):
+        if variance[p] > 0.0:
+            times[p] = padded(np.int64(np.ceil(draws * (variance[p] / total))))
+        first[p + 1] = first[p] + times[p]
+
+    lines, room = np.zeros((first[-1], padded(n)), np.float32), np.empty(WIDE, np.float32)
+    for p, of_part in ((VECTORS, factors.vectors), (WEIGHTS, factors.weights)):
+        if times[p] > 0:
+            stirred, noise = stir(seed, of_part.shape[1] * times[p])
+            fill_noise(np.uint64(p), stirred, noise)
+            for s in range(n):
+                add_draws(of_part[s], noise, times[p], s, first[p], lines, room)
+    stirred, noise = stir(seed, n * times[ALONE])
+    fill_noise(np.uint64(ALONE), stirred, noise)
+    for m in range(times[ALONE]):
+        for s in range(n):
+            lines[first[ALONE] + m, s] = np.sqrt(alone[s]) * noise[m * n + s]
+    draw_features(factors, numbers, counts, part_of_slot, times, first, seed, lines, room)
+    return Parts(lines, choose_lines(times, first, TIMES * draws, seed), draw_level(factors.level[0], TIMES * draws, seed))
+
+
+@jit
+def draw_features(factors, numbers, counts, part_of_slot, times, first, seed, lines, room):
+    """What several candidates have in common by their own features. MODIFIES: lines; and room, which is scratch."""
+    slots, columns = factors.features.shape[1:]
+    begins, keys = np.zeros(len(counts) + 1, np.int64), factors.keys.reshape(-1)
+    for i in range(len(counts)):
+        begins[i + 1] = begins[i] + counts[i]
+    members, at = np.empty(len(numbers), np.int64), begins[:-1].copy()
+    for i in range(len(numbers)):
+        members[at[numbers[i]]] = i
+        at[numbers[i]] += 1
+    most = columns * times.max()
+    stirred, noise = stirred_dimensions(seed, (most + 3) // 4), np.empty(most + 4, np.float32)
+    for number in range(len(counts)):
+        if counts[number] > 1:
+            one = members[begins[number]]
+            p = part_of_slot[one % slots]
+            if times[p] > 0:
+                fill_noise(keys[one], stirred[: columns * times[p] // 4], noise)
+                for i in range(begins[number], begins[number + 1]):
+                    s, j = members[i] // slots, members[i] % slots
+                    add_draws(factors.features[s, j], noise, times[p], s, first[p], lines, room)
+
+
+@jit
+def choose_lines(times, first, draws, seed):
+    """Which lines make which whole draw: each line and its mirror image equally often, in random order."""
+    chosen, used = np.empty((draws, len(times)), np.int32), 0
+    for p in range(len(times)):
+        if times[p] > 0:
+            states, luck = 2 * times[p], seed + np.uint64(p + 1) * GOLDEN
+            order = np.arange(states)
+            for i in range(draws):
+                step = i % states
+                luck = mix(luck + GOLDEN)
+                other = step + np.int64((luck >> np.uint64(32)) * np.uint64(states - step) >> np.uint64(32))
+                order[step], order[other] = order[other], order[step]
+                line = first[p] + order[step] // 2
+                chosen[i, used] = line if order[step] % 2 == 0 else -1 - line
+            used += 1
+    return chosen[:, :used].copy()
+
+
+@jit
+def draw_level(deviation, draws, seed):
+    """What moves all candidates alike, in every draw."""
+    stirred, noise = stir(mix(seed), draws)
+    fill_noise(np.uint64(OWN), stirred, noise)
+    return deviation * noise[:draws]
+
+
+@jit
+def place(parts, base, scale, bids, kept, listed, begin, end, hits):
+    """Rank the candidates in draws `begin` to `end`, and count which slot each of the listed ones gets.
+
+    A candidate's CTR is Φ(base + scale deviation), recalibrated with the negative rate `kept`; without bids its order is that of
+    what Φ is taken of. Among equals, the first comes first. MODIFIES: hits (listed, slots).
+    """
+    n, lines, used, slots = len(base), parts.lines.reshape(-1), parts.chosen.shape[1], hits.shape[1]
+    width = np.uint64(parts.lines.shape[1])
+    worth, deviation = np.empty(n, np.float64), np.empty(width, np.float32)
+    begins, signs = np.empty(used, np.uint64), np.empty(used, np.float32)
+    for i in range(begin, end):
+        for p in range(used):
+            line = parts.chosen[i, p]
+            signs[p] = ONE if line >= 0 else -ONE
+            begins[p] = np.uint64(line if line >= 0 else -1 - line) * width
+        add_lines(lines, begins, signs, parts.level[i], deviation)
+        for s in range(n):
+            worth[s] = base[s] + scale[s] * deviation[s]
+        if len(bids) > 0:
+            for s in range(n):
+                ctr = cdf(worth[s])
+                worth[s] = bids[s] * (ctr / (ctr + (1.0 - ctr) / kept))
+        for q in range(len(listed)):
+            slot = slot_of(worth, listed[q], slots)
+            if slot < slots:
+                hits[q, slot] += 1
+
+
+@inlined
+def add_lines(lines, begins, signs, level, deviation):
+    """MODIFIES: deviation, to the level and the sum of the lines that begin here, with their signs."""
+    for r in range(np.uint64(len(deviation)) // EIGHT):
+        total = all_eight(level)
+        for p in range(np.uint64(len(begins))):
+            total = plus_product(total, all_eight(signs[p]), eight(lines, begins[p] + r * EIGHT))
+        put_eight(deviation, r * EIGHT, total)
+
+
+@inlined
+def slot_of(worth, s, slots):
+    """How many candidates come before s; if many, as many as `slots` or more."""
+    mine, before, at = worth[s], 0, 0
+    while at < len(worth) and before < slots:
+        end = min(at + BLOCK, len(worth))
+        for other in range(at, end):
+            before += (worth[other] > mine) | ((worth[other] == mine) & (other < s))
+        at = end
+    return before
