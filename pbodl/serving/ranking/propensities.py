@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pbodl.data.hashing import wrapping
 from pbodl.serving.ranking.policies import Floats, RankPolicy, exact_placements, ordered
 from pbodl.serving.scoring.exploration import thompson
-from pbodl.serving.scoring.factor_draws import TIMES, draw_parts, place
+from pbodl.serving.scoring.factor_draws import TIMES, Parts, draw_parts, noise_for, place
 from pbodl.serving.scoring.pair_factors import Factors
 from pbodl.serving.scoring.predictor import Predictor, Scores
 from pbodl.serving.scoring.request_encoding import Encoded
@@ -96,13 +96,20 @@ class CountOfParts(PlacementCount):
         root = 1.0 / np.sqrt(1.0 + max(1.0 - policy.spread**2, 0.0) * scores.variance)
         self._base, self._scale = scores.mean * root, policy.spread * model.doubt**0.5 * root
         self._bids, self._kept = np.empty(0) if bids is None else bids, float(model.negative_rate)
-        with wrapping():
-            self._parts = draw_parts(factors, draws, luck.integers(0, 2**64, dtype=np.uint64))
+        self._noise, self._seed = noise_for(len(self._base)), luck.integers(0, 2**64, dtype=np.uint64)
+        self._factors = factors
+        self._parts: Parts | None = None
 
     def go_on(self) -> int:
-        end = min(self.done + AT_ONCE, self.draws)
         with wrapping():
-            place(self._parts, self._base, self._scale, self._bids, self._kept, self.listed, self.done, end, self.hits)
+            if self._parts is None:
+                beginnings = len(self._noise) - len(self._base)
+                self._parts = draw_parts(self._factors, self.wanted, beginnings, self._seed)
+                return 0
+            end = min(self.done + AT_ONCE, self.draws)
+            place(
+                self._parts, self._noise, self._base, self._scale, self._bids, self._kept, self.listed, self.done, end, self.hits
+            )  # fmt: skip
         return end
 
 

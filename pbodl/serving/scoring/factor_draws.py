@@ -3,7 +3,8 @@
 A deviation is a sum over parts that are independent of each other: the vectors of the shared fields, the weights of pairs, the
 features of each own field, and what belongs to one candidate alone. Each part is drawn a few times. A whole draw takes one of each
 part's draws, with the sign as it is or turned around, so it has exactly the distribution of a draw of all weights. Every draw of a
-part and its mirror image are taken equally often, in random order.
+part and its mirror image are taken equally often, in random order. What belongs to one candidate alone is new in every draw: it
+takes one number for each, read from a long line of noise that begins anywhere.
 
 Whole draws that have a part in common are not independent. How often a candidate wins is then as certain as the number of draws of
 the parts makes it, and a part gets as many as its fraction of the variance, of all draws that are wanted: parts that decide little
@@ -11,31 +12,49 @@ are drawn seldom, and what a single part decides is drawn as often as if all wer
 `TIMES` as many whole draws are made as are wanted.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pbodl._jit import inlined, jit
+from pbodl._jit import inlined, jit, prefetch
 from pbodl._registers import REGISTER, all_eight, eight, plus_product, put_eight
-from pbodl.kernels.draws import fill_noise, stir
+from pbodl.kernels.draws import NORMAL, fill_noise, stir
 from pbodl.kernels.layers.embedding import stirred_dimensions
 from pbodl.kernels.normal import ONE, ZERO, cdf
 from pbodl.mixing import GOLDEN, mix
 from pbodl.serving.scoring.candidate_kernels import padded
 
 TIMES = 2
-EIGHT = np.uint64(REGISTER)
+EIGHT, S32 = np.uint64(REGISTER), np.uint64(32)
 WIDE = 32  # draws at a time
+TOGETHER = 16  # candidates that stand together: a cache line for each line of draws
+SOON = 4  # features to prefetch
 BLOCK = 64  # candidates to compare at a time
-VECTORS, WEIGHTS, ALONE, OWN = 0, 1, 2, 3  # parts; own fields come last
+VECTORS, WEIGHTS, OWN = 0, 1, 2  # parts; own fields come last
+LEAST = 65_536  # numbers in a line of noise
 
 
 class Parts(NamedTuple):
     """Draws of the parts, line by line."""
 
-    lines: np.ndarray  # float32 (lines, candidates, padded)
+    lines: np.ndarray  # float32 (candidates / TOGETHER, lines, TOGETHER): sixteen candidates side by side
     chosen: np.ndarray  # int32 (draws, parts): the line of each part, with -1 - line for its mirror image
     level: np.ndarray  # float32 (draws,): what moves all candidates alike
+    alone: np.ndarray  # float32 (candidates, padded): the deviation of what belongs to one candidate alone
+    offsets: np.ndarray  # int64 (draws,): where its noise begins
+
+
+@functools.cache
+def _line_of_noise(numbers: int) -> NDArray[np.float32]:
+    """Every quantile of the normal distribution equally often, in random order."""
+    return np.random.default_rng(numbers).permutation(np.tile(NORMAL, numbers // len(NORMAL)))
+
+
+def noise_for(candidates: int) -> NDArray[np.float32]:
+    """A line of noise for so many candidates: with room for many beginnings."""
+    return _line_of_noise(max(LEAST, 1 << (8 * candidates - 1).bit_length()))
 
 
 @jit
@@ -75,7 +94,9 @@ def spread_between(factors):
 
 @inlined
 def add_draws(factors, noise, draws, s, first, lines, room):
-    """Add Σ_d factors[d] noise[d, m] to lines[first + m, s], for m below `draws`. MODIFIES: lines; and room, which is scratch."""
+    """Add Σ_d factors[d] noise[d, m] to line first + m of candidate s, for m below `draws`. MODIFIES: lines; and room, which is
+    scratch."""
+    block, lane = np.uint64(s // TOGETHER), np.uint64(s % TOGETHER)
     count, m, columns = np.uint64(draws), np.uint64(0), np.uint64(len(factors))
     while m < count:
         if m + np.uint64(WIDE) <= count:
@@ -98,17 +119,19 @@ def add_draws(factors, noise, draws, s, first, lines, room):
             put_eight(room, np.uint64(0), a)
             made = EIGHT
         for i in range(made):
-            lines[np.uint64(first) + m + i, np.uint64(s)] += room[i]
+            lines[block, np.uint64(first) + m + i, lane] += room[i]
         m += made
 
 
 @jit
-def draw_parts(factors, draws, seed):
+def draw_parts(factors, draws, room_for_noise, seed):
     """Draw the parts so often that whole draws are as good as `draws` independent ones, and choose TIMES as many of these."""
     n, slots, columns = factors.features.shape
     numbers, counts = same_keys(factors.keys.reshape(-1))
     # The parts' variances. Slots of one field are one part, because a key is one feature wherever it stands.
-    part_of_slot, variance, alone = np.empty(slots, np.int64), np.zeros(OWN + slots), np.zeros(n, np.float32)
+    part_of_slot, variance, total = np.empty(slots, np.int64), np.zeros(OWN + slots), 1e-30
+    blocks = (n + TOGETHER - 1) // TOGETHER
+    alone = np.zeros(blocks * TOGETHER, np.float32)
     for j in range(slots):
         part_of_slot[j] = OWN + j
         for i in range(j):
@@ -123,35 +146,40 @@ def draw_parts(factors, draws, seed):
                 variance[part_of_slot[j]] += square / n
             else:
                 alone[s] += square
-                variance[ALONE] += square / n
+                total += square / n
     variance[VECTORS], variance[WEIGHTS] = spread_between(factors.vectors), spread_between(factors.weights)
-    times, first, total = np.zeros(len(variance), np.int64), np.zeros(len(variance) + 1, np.int64), max(variance.sum(), 1e-30)
+    times, first, total = np.zeros(len(variance), np.int64), np.zeros(len(variance) + 1, np.int64), total + variance.sum()
     for p in range(len(variance)):
         if variance[p] > 0.0:
             times[p] = padded(np.int64(np.ceil(draws * (variance[p] / total))))
         first[p + 1] = first[p] + times[p]
 
-    lines, room = np.zeros((first[-1], padded(n)), np.float32), np.empty(WIDE, np.float32)
+    lines = np.zeros((blocks, first[-1], TOGETHER), np.float32)
+    room = np.empty(WIDE, np.float32)
     for p, of_part in ((VECTORS, factors.vectors), (WEIGHTS, factors.weights)):
         if times[p] > 0:
             stirred, noise = stir(seed, of_part.shape[1] * times[p])
             fill_noise(np.uint64(p), stirred, noise)
             for s in range(n):
                 add_draws(of_part[s], noise, times[p], s, first[p], lines, room)
-    stirred, noise = stir(seed, n * times[ALONE])
-    fill_noise(np.uint64(ALONE), stirred, noise)
-    for m in range(times[ALONE]):
-        for s in range(n):
-            lines[first[ALONE] + m, s] = np.sqrt(alone[s]) * noise[m * n + s]
     draw_features(factors, numbers, counts, part_of_slot, times, first, seed, lines, room)
-    return Parts(lines, choose_lines(times, first, TIMES * draws, seed), draw_level(factors.level[0], TIMES * draws, seed))
+    wanted, luck = TIMES * draws, mix(seed + GOLDEN)
+    stirred, level = stir(luck, wanted)
+    fill_noise(np.uint64(OWN), stirred, level)
+    offsets = np.empty(wanted, np.int64)
+    for i in range(wanted):
+        luck = mix(luck + GOLDEN)
+        offsets[i] = np.int64((luck >> S32) * np.uint64(room_for_noise) >> S32)
+    for s in range(n):
+        alone[s] = np.sqrt(alone[s])
+    return Parts(lines, choose_lines(times, first, wanted, seed), factors.level[0] * level[:wanted], alone, offsets)
 
 
 @jit
 def draw_features(factors, numbers, counts, part_of_slot, times, first, seed, lines, room):
     """What several candidates have in common by their own features. MODIFIES: lines; and room, which is scratch."""
     slots, columns = factors.features.shape[1:]
-    begins, keys = np.zeros(len(counts) + 1, np.int64), factors.keys.reshape(-1)
+    begins, keys, flat = np.zeros(len(counts) + 1, np.int64), factors.keys.reshape(-1), factors.features.reshape(-1)
     for i in range(len(counts)):
         begins[i + 1] = begins[i] + counts[i]
     members, at = np.empty(len(numbers), np.int64), begins[:-1].copy()
@@ -167,6 +195,9 @@ def draw_features(factors, numbers, counts, part_of_slot, times, first, seed, li
             if times[p] > 0:
                 fill_noise(keys[one], stirred[: columns * times[p] // 4], noise)
                 for i in range(begins[number], begins[number + 1]):
+                    soon = np.uint32(members[min(i + SOON, len(members) - 1)]) * np.uint32(columns)
+                    for line in range(0, columns, TOGETHER):
+                        prefetch(flat, soon + np.uint32(line))
                     s, j = members[i] // slots, members[i] % slots
                     add_draws(factors.features[s, j], noise, times[p], s, first[p], lines, room)
 
@@ -182,7 +213,7 @@ def choose_lines(times, first, draws, seed):
             for i in range(draws):
                 step = i % states
                 luck = mix(luck + GOLDEN)
-                other = step + np.int64((luck >> np.uint64(32)) * np.uint64(states - step) >> np.uint64(32))
+                other = step + np.int64((luck >> S32) * np.uint64(states - step) >> S32)
                 order[step], order[other] = order[other], order[step]
                 line = first[p] + order[step] // 2
                 chosen[i, used] = line if order[step] % 2 == 0 else -1 - line
@@ -191,32 +222,24 @@ def choose_lines(times, first, draws, seed):
 
 
 @jit
-def draw_level(deviation, draws, seed):
-    """What moves all candidates alike, in every draw."""
-    stirred, noise = stir(mix(seed), draws)
-    fill_noise(np.uint64(OWN), stirred, noise)
-    return deviation * noise[:draws]
-
-
-@jit
-def place(parts, base, scale, bids, kept, listed, begin, end, hits):
+def place(parts, noise, base, scale, bids, kept, listed, begin, end, hits):
     """Rank the candidates in draws `begin` to `end`, and count which slot each of the listed ones gets.
 
     A candidate's CTR is Φ(base + scale deviation), recalibrated with the negative rate `kept`; without bids its order is that of
     what Φ is taken of. Among equals, the first comes first. MODIFIES: hits (listed, slots).
     """
     n, lines, used, slots = len(base), parts.lines.reshape(-1), parts.chosen.shape[1], hits.shape[1]
-    width = np.uint64(parts.lines.shape[1])
-    worth, deviation = np.empty(n, np.float64), np.empty(width, np.float32)
+    worth, deviation = np.empty(n, np.float64), np.empty(len(parts.lines) * TOGETHER, np.float32)
     begins, signs = np.empty(used, np.uint64), np.empty(used, np.float32)
     for i in range(begin, end):
         for p in range(used):
             line = parts.chosen[i, p]
             signs[p] = ONE if line >= 0 else -ONE
-            begins[p] = np.uint64(line if line >= 0 else -1 - line) * width
-        add_lines(lines, begins, signs, parts.level[i], deviation)
+            begins[p] = np.uint64(line if line >= 0 else -1 - line) * np.uint64(TOGETHER)
+        add_lines(lines, np.uint64(parts.lines.shape[1] * TOGETHER), begins, signs, deviation)
+        level, at = parts.level[i], parts.offsets[i]
         for s in range(n):
-            worth[s] = base[s] + scale[s] * deviation[s]
+            worth[s] = base[s] + scale[s] * (level + parts.alone[s] * noise[at + s] + deviation[s])
         if len(bids) > 0:
             for s in range(n):
                 ctr = cdf(worth[s])
@@ -228,13 +251,16 @@ def place(parts, base, scale, bids, kept, listed, begin, end, hits):
 
 
 @inlined
-def add_lines(lines, begins, signs, level, deviation):
-    """MODIFIES: deviation, to the level and the sum of the lines that begin here, with their signs."""
-    for r in range(np.uint64(len(deviation)) // EIGHT):
-        total = all_eight(level)
+def add_lines(lines, size, begins, signs, deviation):
+    """MODIFIES: deviation, to the sum of the lines that begin here in every block of this size, with their signs."""
+    for block in range(np.uint64(len(deviation) // TOGETHER)):
+        left, right = all_eight(ZERO), all_eight(ZERO)
         for p in range(np.uint64(len(begins))):
-            total = plus_product(total, all_eight(signs[p]), eight(lines, begins[p] + r * EIGHT))
-        put_eight(deviation, r * EIGHT, total)
+            sign, at = all_eight(signs[p]), block * size + begins[p]
+            left = plus_product(left, sign, eight(lines, at))
+            right = plus_product(right, sign, eight(lines, at + EIGHT))
+        put_eight(deviation, block * np.uint64(TOGETHER), left)
+        put_eight(deviation, block * np.uint64(TOGETHER) + EIGHT, right)
 
 
 @inlined

@@ -6,19 +6,19 @@ for all candidates that share the weight. A *factor* is one slope √v. The fact
     level     the deviation that moves all candidates alike: one number for the request
     vectors   of the shared fields' vectors that candidates meet, (candidates, columns)
     weights   of the weights of pairs
-    features  of the candidate's own features, (candidates, slots, W): their vectors, and then the linear weight
+    features  of the candidate's own features, (candidates, slots, G K + 1): their vectors, and then the linear weight
 
-Columns are padded with zeros to whole registers. Letters as in `pair_candidates`.
+Letters as in `pair_candidates`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from pbodl._jit import inlined, jit
+from pbodl._jit import inlined, jit, prefetch
 from pbodl._registers import REGISTER, all_eight, eight, plus_product, product, put_eight, sum_of_eight
 from pbodl.kernels.normal import ZERO
-from pbodl.serving.scoring.candidate_kernels import padded, work_out_feature
+from pbodl.serving.scoring.candidate_kernels import AHEAD, padded, work_out_feature
 from pbodl.serving.scoring.pair_candidates import meet_shared
 
 EIGHT, TWO = np.uint64(REGISTER), np.uint64(2)
@@ -30,7 +30,7 @@ class Factors(NamedTuple):
     level: np.ndarray  # float32 (1,)
     vectors: np.ndarray  # float32 (candidates, columns)
     weights: np.ndarray  # float32 (candidates, columns)
-    features: np.ndarray  # float32 (candidates, slots, W)
+    features: np.ndarray  # float32 (candidates, slots, G K + 1)
     keys: np.ndarray  # uint64 (candidates, slots): a feature's noise is that of its key
     fields: np.ndarray  # int32 (slots,)
 
@@ -45,14 +45,18 @@ def pair_factors(packed, shared, own, linear, operation, now, network, dense, ow
     together = padded(own_count * (own_count - 1) // 2)
     vectors = np.empty((n, fields * dim), np.float32)
     weights = np.zeros((n, lines * own_count * REGISTER + together), np.float32)
-    features = np.zeros((n, slots, padded(groups * operation.dim + 1)), np.float32)
+    features = np.empty((n, slots, groups * operation.dim + 1), np.float32)
     slope, row = np.empty(own_count * groups * dim, np.float32), np.empty((slots, packed.weights.shape[1]), np.float32)
     v_e, v_lanes, v_pairs = np.sqrt(lanes.v_e), np.sqrt(lanes.v_w), np.sqrt(pairs.v_w)
     x, size, plain = sums.total.reshape(-1), len(slope), len(linear) > 0
+    ads = sums.total.reshape(len(sums.total), -1)
     for s in range(n):
+        prefetch(ads, np.uint32(places[min(s + AHEAD, n - 1)]))
         at = np.uint64(places[s]) * np.uint64(2 * size)
         if dim == REGISTER:  # so that the compiler sees the constant
-            factors_of(lanes, pairs, v_e, v_lanes, v_pairs, of_own, x, at, groups, np.int64(REGISTER), slope, vectors[s], weights[s])
+            factors_of(
+                lanes, pairs, v_e, v_lanes, v_pairs, of_own, x, at, groups, np.int64(REGISTER), slope, vectors[s], weights[s]
+            )
         else:
             factors_of(lanes, pairs, v_e, v_lanes, v_pairs, of_own, x, at, groups, dim, slope, vectors[s], weights[s])
         if plain:  # slot j is the one feature of own field j
