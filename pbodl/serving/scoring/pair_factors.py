@@ -1,7 +1,8 @@
 """The draws of a `PairFM` as dot products: for every candidate, by how much each weight moves its z_L.
 
 Draws are linearised (`pair_candidates`), so a candidate deviates from its mean by Σ (slope √v) ε over all weights, with ε the same
-for all candidates that share the weight. A *factor* is one slope √v. The factors of a candidate, squared and summed, are its variance.
+for all candidates that share the weight. A *factor* is one slope √v. Squared and summed, the factors of a
+candidate are its variance.
 
     level     the deviation that moves all candidates alike: one number for the request
     vectors   of the shared fields' vectors that candidates meet, (candidates, columns)
