@@ -31,6 +31,7 @@ EIGHT, S32 = np.uint64(REGISTER), np.uint64(32)
 WIDE = 32  # draws at a time
 TOGETHER = 16  # candidates that stand together: a cache line for each line of draws
 SOON = 4  # features to prefetch
+INFINITY = np.float32(np.inf)
 BLOCK = 64  # candidates to compare at a time
 VECTORS, WEIGHTS, OWN = 0, 1, 2  # parts; own fields come last
 LEAST = 65_536  # numbers in a line of noise
@@ -229,7 +230,7 @@ def place(parts, noise, base, scale, bids, kept, listed, begin, end, hits):
     what Φ is taken of. Among equals, the first comes first. MODIFIES: hits (listed, slots).
     """
     n, lines, used, slots = len(base), parts.lines.reshape(-1), parts.chosen.shape[1], hits.shape[1]
-    worth, deviation = np.empty(n, np.float64), np.empty(len(parts.lines) * TOGETHER, np.float32)
+    worth, deviation = np.empty(n, np.float32), np.empty(len(parts.lines) * TOGETHER, np.float32)
     begins, signs = np.empty(used, np.uint64), np.empty(used, np.float32)
     for i in range(begin, end):
         for p in range(used):
@@ -242,7 +243,7 @@ def place(parts, noise, base, scale, bids, kept, listed, begin, end, hits):
             worth[s] = base[s] + scale[s] * (level + parts.alone[s] * noise[at + s] + deviation[s])
         if len(bids) > 0:
             for s in range(n):
-                ctr = cdf(worth[s])
+                ctr = cdf(np.float64(worth[s]))
                 worth[s] = bids[s] * (ctr / (ctr + (1.0 - ctr) / kept))
         for q in range(len(listed)):
             slot = slot_of(worth, listed[q], slots)
@@ -266,10 +267,18 @@ def add_lines(lines, size, begins, signs, deviation):
 @inlined
 def slot_of(worth, s, slots):
     """How many candidates come before s; if many, as many as `slots` or more."""
-    mine, before, at = worth[s], 0, 0
-    while at < len(worth) and before < slots:
-        end = min(at + BLOCK, len(worth))
-        for other in range(at, end):
-            before += (worth[other] > mine) | ((worth[other] == mine) & (other < s))
-        at = end
-    return before
+    before = better_in(worth, 0, s, np.nextafter(worth[s], -INFINITY), slots)
+    return before if before >= slots else before + better_in(worth, s + 1, len(worth), worth[s], slots - before)
+
+
+@inlined
+def better_in(worth, begin, end, least, enough):
+    """How many candidates of a range are worth more than this; counting ends when it is enough."""
+    count, at = 0, begin
+    while at < end and count < enough:
+        here, some = min(at + BLOCK, end), np.int32(0)
+        for other in range(at, here):
+            some += np.int32(worth[other] > least)
+        count += some
+        at = here
+    return count

@@ -19,7 +19,8 @@ import numpy as np
 from pbodl._jit import inlined, jit, prefetch
 from pbodl._registers import REGISTER, all_eight, eight, plus_product, product, put_eight, sum_of_eight
 from pbodl.kernels.normal import ZERO
-from pbodl.serving.scoring.candidate_kernels import AHEAD, padded, work_out_feature
+from pbodl.serving.scoring.candidate_kernels import padded, work_out_feature
+from pbodl.serving.scoring.drawn_candidates import LINE, SOON
 from pbodl.serving.scoring.pair_candidates import meet_shared
 
 EIGHT, TWO = np.uint64(REGISTER), np.uint64(2)
@@ -50,9 +51,10 @@ def pair_factors(packed, shared, own, linear, operation, now, network, dense, ow
     slope, row = np.empty(own_count * groups * dim, np.float32), np.empty((slots, packed.weights.shape[1]), np.float32)
     v_e, v_lanes, v_pairs = np.sqrt(lanes.v_e), np.sqrt(lanes.v_w), np.sqrt(pairs.v_w)
     x, size, plain = sums.total.reshape(-1), len(slope), len(linear) > 0
-    ads = sums.total.reshape(len(sums.total), -1)
     for s in range(n):
-        prefetch(ads, np.uint32(places[min(s + AHEAD, n - 1)]))
+        soon = np.uint32(places[min(s + SOON, n - 1)]) * np.uint32(2 * size)
+        for line in range(0, 2 * size, LINE):
+            prefetch(x, soon + np.uint32(line))
         at = np.uint64(places[s]) * np.uint64(2 * size)
         if dim == REGISTER:  # so that the compiler sees the constant
             factors_of(
