@@ -103,8 +103,7 @@ class CountOfParts(PlacementCount):
     def go_on(self) -> int:
         with wrapping():
             if self._parts is None:
-                beginnings = len(self._noise) - len(self._base)
-                self._parts = draw_parts(self._factors, self.wanted, beginnings, self._seed)
+                self._parts = draw_parts(self._factors, self.wanted, len(self._noise), self._seed)
                 return 0
             end = min(self.done + AT_ONCE, self.draws)
             place(

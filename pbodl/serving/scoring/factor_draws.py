@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl._jit import inlined, jit, prefetch
+from pbodl._jit import inlined, jit, kernel, prefetch
 from pbodl._registers import REGISTER, all_eight, eight, plus_product, put_eight
 from pbodl.kernels.draws import NORMAL, fill_noise, stir
 from pbodl.kernels.layers.embedding import stirred_dimensions
@@ -125,8 +125,9 @@ def add_draws(factors, noise, draws, s, first, lines, room):
 
 
 @jit
-def draw_parts(factors, draws, room_for_noise, seed):
-    """Draw the parts so often that whole draws are as good as `draws` independent ones, and choose TIMES as many of these."""
+def draw_parts(factors, draws, noise_length, seed):
+    """Draw the parts so often that whole draws are as good as `draws` independent ones, and choose TIMES as many of these; there is
+    a line of noise of this length."""
     n, slots, columns = factors.features.shape
     numbers, counts = same_keys(factors.keys.reshape(-1))
     # The parts' variances. Slots of one field are one part, because a key is one feature wherever it stands.
@@ -170,7 +171,7 @@ def draw_parts(factors, draws, room_for_noise, seed):
     offsets = np.empty(wanted, np.int64)
     for i in range(wanted):
         luck = mix(luck + GOLDEN)
-        offsets[i] = np.int64((luck >> S32) * np.uint64(room_for_noise) >> S32)
+        offsets[i] = np.int64((luck >> S32) * np.uint64(noise_length - len(alone)) >> S32)
     for s in range(n):
         alone[s] = np.sqrt(alone[s])
     return Parts(lines, choose_lines(times, first, wanted, seed), factors.level[0] * level[:wanted], alone, offsets)
@@ -229,18 +230,14 @@ def place(parts, noise, base, scale, bids, kept, listed, begin, end, hits):
     A candidate's CTR is Φ(base + scale deviation), recalibrated with the negative rate `kept`; without bids its order is that of
     what Φ is taken of. Among equals, the first comes first. MODIFIES: hits (listed, slots).
     """
-    n, lines, used, slots = len(base), parts.lines.reshape(-1), parts.chosen.shape[1], hits.shape[1]
-    worth, deviation = np.empty(n, np.float32), np.empty(len(parts.lines) * TOGETHER, np.float32)
-    begins, signs = np.empty(used, np.uint64), np.empty(used, np.float32)
-    for i in range(begin, end):
-        for p in range(used):
-            line = parts.chosen[i, p]
-            signs[p] = ONE if line >= 0 else -ONE
-            begins[p] = np.uint64(line if line >= 0 else -1 - line) * np.uint64(TOGETHER)
-        add_lines(lines, np.uint64(parts.lines.shape[1] * TOGETHER), begins, signs, deviation)
-        level, at = parts.level[i], parts.offsets[i]
-        for s in range(n):
-            worth[s] = base[s] + scale[s] * (level + parts.alone[s] * noise[at + s] + deviation[s])
+    n, slots = len(base), hits.shape[1]
+    level = np.zeros((2, len(parts.alone)), np.float32)
+    for s in range(n):
+        level[0, s], level[1, s] = base[s], scale[s]
+    worths = np.empty((end - begin, len(parts.alone)), np.float32)
+    add_lines(parts, noise, level[0], level[1], begin, end, worths)
+    for i in range(end - begin):
+        worth = worths[i, :n]
         if len(bids) > 0:
             for s in range(n):
                 ctr = cdf(np.float64(worth[s]))
@@ -251,17 +248,30 @@ def place(parts, noise, base, scale, bids, kept, listed, begin, end, hits):
                 hits[q, slot] += 1
 
 
-@inlined
-def add_lines(lines, size, begins, signs, deviation):
-    """MODIFIES: deviation, to the sum of the lines that begin here in every block of this size, with their signs."""
-    for block in range(np.uint64(len(deviation) // TOGETHER)):
-        left, right = all_eight(ZERO), all_eight(ZERO)
-        for p in range(np.uint64(len(begins))):
-            sign, at = all_eight(signs[p]), block * size + begins[p]
-            left = plus_product(left, sign, eight(lines, at))
-            right = plus_product(right, sign, eight(lines, at + EIGHT))
-        put_eight(deviation, block * np.uint64(TOGETHER), left)
-        put_eight(deviation, block * np.uint64(TOGETHER) + EIGHT, right)
+@kernel
+def add_lines(parts, noise, base, scale, begin, end, z):
+    """base + scale deviation of all candidates in draws `begin` to `end`; base and scale are padded. MODIFIES: z (draws,
+    candidates, padded)."""
+    # Block by block: its lines stay in the nearest cache for all draws.
+    lines, used, alone, width = parts.lines.reshape(-1), parts.chosen.shape[1], parts.alone, np.uint64(z.shape[1])
+    size, both = np.uint64(parts.lines.shape[1] * TOGETHER), np.uint64(TOGETHER)
+    for block in range(np.uint64(len(parts.lines))):
+        at = block * both
+        base_1, base_2, scale_1, scale_2 = eight(base, at), eight(base, at + EIGHT), eight(scale, at), eight(scale, at + EIGHT)
+        alone_1, alone_2 = eight(alone, at), eight(alone, at + EIGHT)
+        for i in range(begin, end):
+            level, from_noise = all_eight(parts.level[i]), np.uint64(parts.offsets[i]) + at
+            left = plus_product(level, alone_1, eight(noise, from_noise))
+            right = plus_product(level, alone_2, eight(noise, from_noise + EIGHT))
+            for p in range(used):
+                line = parts.chosen[i, p]
+                sign = all_eight(ONE if line >= 0 else -ONE)
+                here = block * size + np.uint64(line if line >= 0 else -1 - line) * both
+                left = plus_product(left, sign, eight(lines, here))
+                right = plus_product(right, sign, eight(lines, here + EIGHT))
+            to = np.uint64(i - begin) * width + at
+            put_eight(z, to, plus_product(base_1, scale_1, left))
+            put_eight(z, to + EIGHT, plus_product(base_2, scale_2, right))
 
 
 @inlined

@@ -29,7 +29,7 @@ def drawn(factors, draws, seed):
     """Deviations under every whole draw, read line by line."""
     noise = noise_for(N)
     with wrapping():
-        parts = draw_parts(factors, draws, len(noise) - N, np.uint64(seed))
+        parts = draw_parts(factors, draws, len(noise), np.uint64(seed))
     z = np.zeros((TIMES * draws, N))
     for i in range(TIMES * draws):
         for s in range(N):
