@@ -22,7 +22,7 @@ from pbodl._jit import inlined, jit, kernel, prefetch
 from pbodl._registers import REGISTER, all_eight, eight, plus_product, put_eight
 from pbodl.kernels.draws import NORMAL, fill_noise, stir
 from pbodl.kernels.layers.embedding import stirred_dimensions
-from pbodl.kernels.normal import ONE, ZERO, cdf
+from pbodl.kernels.normal import ONE, ZERO, density, excess
 from pbodl.mixing import GOLDEN, mix
 from pbodl.serving.scoring.candidate_kernels import padded
 
@@ -234,14 +234,17 @@ def place(parts, noise, base, scale, bids, kept, listed, begin, end, hits):
     level = np.zeros((2, len(parts.alone)), np.float32)
     for s in range(n):
         level[0, s], level[1, s] = base[s], scale[s]
+    offered = bids.astype(np.float32)
     worths = np.empty((end - begin, len(parts.alone)), np.float32)
     add_lines(parts, noise, level[0], level[1], begin, end, worths)
     for i in range(end - begin):
         worth = worths[i, :n]
         if len(bids) > 0:
             for s in range(n):
-                ctr = cdf(np.float64(worth[s]))
-                worth[s] = bids[s] * (ctr / (ctr + (1.0 - ctr) / kept))
+                x, few = abs(worth[s]), np.float32(1.0 / kept)
+                tail = density(x) * (x + excess(x)) / (ONE + x * x)
+                ctr = tail if worth[s] < ZERO else ONE - tail
+                worth[s] = offered[s] * ctr / (ctr + (ONE - ctr) * few)
         for q in range(len(listed)):
             slot = slot_of(worth, listed[q], slots)
             if slot < slots:
