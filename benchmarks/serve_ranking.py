@@ -83,7 +83,10 @@ def main() -> None:
         predictor = predictor_of(Version.of(model))
         for candidates in given.candidates:
             service = HttpService(Fixed(predictor), Limits(candidates=candidates))
-            requests, bids = [traffic.request(candidates) for _ in range(20)], np.random.default_rng(0).lognormal(0.0, 0.5, candidates)
+            requests, bids = (
+                [traffic.request(candidates) for _ in range(20)],
+                np.random.default_rng(0).lognormal(0.0, 0.5, candidates),
+            )
             bodies = {
                 name: [
                     orjson.dumps({**request, **way, **({"bids": bids.tolist()} if "bids" in way else {})}) for request in requests

@@ -289,9 +289,10 @@ def better_in(worth, begin, end, least, enough):
     """How many candidates of a range are worth more than this; counting ends when it is enough."""
     count, at = 0, begin
     while at < end and count < enough:
-        here, some = min(at + BLOCK, end), np.int32(0)
+        here = min(at + BLOCK, end)
+        some = np.int32(0)
         for other in range(at, here):
             some += np.int32(worth[other] > least)
-        count += some
+        count += int(some)
         at = here
     return count

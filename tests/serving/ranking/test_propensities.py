@@ -15,7 +15,7 @@ from tests.oracles.placements import count_placements
 GROUPS = {"user": "user", "site": "context", "ad": "ad", "brand": "ad", "format": "ad"}
 SCHEMA = pbodl.Schema(label="click", time="time", fields=[pbodl.Field(name, group=group) for name, group in GROUPS.items()])
 BIDS = np.array([1.0, 1.2, 0.9, 1.1, 1.0, 1.3, 0.0])
-KINDS = {"pair-fm": pbodl.PairFM, "fm-mlp": pbodl.FMMLP, "adpredictor": pbodl.AdPredictor}
+KINDS = {"pair-fm": pbodl.PairFM, "fm-mlp": pbodl.FMMLP, "adpredictor": pbodl.AdPredictor, "matchbox": pbodl.MatchBox}
 SLOTS = 2
 
 
@@ -65,7 +65,13 @@ def test_whatever_the_model_is(options):
     assert_shares(asked(5, **options), BIDS[:5], RankPolicy("thompson"), 5_000, 4_000)
 
 
-@pytest.mark.parametrize("kind", ["fm-mlp", "adpredictor"])
+def test_a_sum_of_weights():
+    request = asked(7, "adpredictor", prior_variance=0.3)
+    assert isinstance(counted(request, 3), CountOfParts)
+    assert_shares(request, BIDS, RankPolicy("thompson"), 5_000, 3_000)
+
+
+@pytest.mark.parametrize("kind", ["fm-mlp", "matchbox"])
 def test_models_whose_draws_are_made_one_by_one(kind):
     request = asked(5, kind)
     assert isinstance(counted(request, 3), CountOfDraws)

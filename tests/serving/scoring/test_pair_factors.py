@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import pbodl
+from pbodl.serving.models.follower import Version
 from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.scoring.whole_predictor import predictor_of
 from tests.serving.scoring.test_drawn_candidates import ADS, encoded, plain_model
 from tests.serving.scoring.test_pair_candidates import OPTIONS
 from tests.serving.scoring.test_predictor import CONTEXT, ODD, SCHEMA, USER, candidates, rows
@@ -20,14 +22,24 @@ def covariance(factors):
 
 
 def assert_factors(predictor, shared, own, draws):
-    scores, doubt = predictor.score_encoded(shared, own), predictor.version.model.doubt
-    found = covariance(predictor.factors(shared, own))
-    # Of features that a list holds twice, the variance of a prediction and that of draws differ.
-    np.testing.assert_allclose(np.diag(found) * doubt, scores.variance, rtol=0.02)
+    scores, factors = predictor.score_encoded(shared, own), predictor.factors(shared, own)
+    found = covariance(factors)
+    if predictor.version.model.kind == "pair-fm":
+        alone = found.diagonal() * predictor.version.model.doubt
+        # Of features that a list holds twice, the variance of a prediction and that of draws differ.
+        np.testing.assert_allclose(alone, scores.variance, rtol=0.02)
     z = np.array([predictor.draw_encoded(shared, own, np.uint64(seed + 1))[1] for seed in range(draws)])
     root = np.sqrt(np.diag(found))
     error = (np.cov(z.T) - found) / np.outer(root, root)
     assert np.abs(error).max() < 6.0 / np.sqrt(draws)
+
+
+@pytest.mark.parametrize("options", [{}, {"half_life": "1d"}, {"beta": 2.0}])
+def test_a_sum_of_weights(options):
+    model = pbodl.AdPredictor(SCHEMA, prior_variance=0.5, **options)
+    model.learn(rows(300, 1))
+    predictor = predictor_of(Version.of(model))
+    assert_factors(predictor, *encoded(predictor, USER, CONTEXT, [*candidates(9), *ODD]), 3000)
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
