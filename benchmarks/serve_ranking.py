@@ -96,7 +96,7 @@ def precision(predictor: Predictor, request: dict[str, Any], counts: int = 150, 
         these = (p > least) & (p <= most)
         if these.any():
             away = (p - truth)[these] / np.sqrt(variance / counts + truth * (1.0 - truth) / naive + 1e-12)[these]
-            ratio = (variance / (p * (1.0 - p) / DRAWS))[these]
+            ratio = variance[these] / (p * (1.0 - p) / DRAWS)[these]
             print(
                 f"  propensity {least:g} to {most:g}: {these.sum()} placements, {np.sqrt((away**2).mean()):.2f} errors away;"
                 f" variance {ratio.mean():.2f} times that of {DRAWS} draws, at most {ratio.max():.2f}"
