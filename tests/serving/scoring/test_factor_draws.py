@@ -10,6 +10,7 @@ from tests.oracles.placements import best_first
 from tests.serving.scoring.test_pair_factors import covariance
 
 N = 21
+pytestmark = pytest.mark.nojit
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,8 @@ def test_placing_is_ranking_every_draw(factors, bids):
 
 def test_keys_that_are_the_same_get_the_same_number():
     keys = np.random.default_rng(2).integers(0, 40, 100).astype(np.uint64)
-    numbers, counts = same_keys(keys)
+    with wrapping():
+        numbers, counts = same_keys(keys)
     unique, inverse, wanted = np.unique(keys, return_inverse=True, return_counts=True)
     assert len(counts) == len(unique)
     assert (counts[numbers] == wanted[inverse]).all()
