@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pbodl.data.hashing import wrapping
 from pbodl.serving.ranking.policies import Floats, RankPolicy, exact_placements, ordered
 from pbodl.serving.scoring.exploration import thompson
-from pbodl.serving.scoring.factor_draws import TIMES, Parts, draw_parts, noise_for, place
+from pbodl.serving.scoring.factor_draws import TIMES, Parts, draw_parts, noise_for, rank_in_draws
 from pbodl.serving.scoring.pair_factors import Factors
 from pbodl.serving.scoring.predictor import Predictor, Scores
 from pbodl.serving.scoring.request_encoding import Encoded
@@ -56,8 +56,8 @@ class PlacementCount(ABC):
 
     def propensity(self) -> tuple[Floats, Floats]:
         """Of the listed candidates, each in the slot of its own place in the list, and the standard errors."""
-        share = (self.hits.diagonal() + 0.5) / (self.draws + 1)
-        return share, np.sqrt(share * (1.0 - share) / (self.wanted + 2))
+        chance = (self.hits.diagonal() + 0.5) / (self.draws + 1)
+        return chance, np.sqrt(chance * (1.0 - chance) / (self.wanted + 2))
 
 
 class CountOfDraws(PlacementCount):
@@ -106,7 +106,7 @@ class CountOfParts(PlacementCount):
                 self._parts = draw_parts(self._factors, self.wanted, len(self._noise), self._seed)
                 return 0
             end = min(self.done + AT_ONCE, self.draws)
-            place(
+            rank_in_draws(
                 self._parts, self._noise, self._base, self._scale, self._bids, self._kept, self.listed, self.done, end, self.hits
             )  # fmt: skip
         return end

@@ -224,7 +224,7 @@ def choose_lines(times, first, draws, seed):
 
 
 @jit
-def place(parts, noise, base, scale, bids, kept, listed, begin, end, hits):
+def rank_in_draws(parts, noise, base, scale, bids, kept, listed, begin, end, hits):
     """Rank the candidates in draws `begin` to `end`, and count which slot each of the listed ones gets.
 
     A candidate's CTR is Φ(base + scale deviation), recalibrated with the negative rate `kept`; without bids its order is that of

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from pbodl.data.hashing import wrapping
-from pbodl.serving.scoring.factor_draws import TIMES, TOGETHER, choose_lines, draw_parts, noise_for, place, same_keys, slot_of
+from pbodl.serving.scoring.factor_draws import (
+    TIMES,
+    TOGETHER,
+    choose_lines,
+    draw_parts,
+    noise_for,
+    rank_in_draws,
+    same_keys,
+    slot_of,
+)
 from pbodl.serving.scoring.pair_factors import Factors
 from tests.oracles.placements import best_first
 from tests.serving.scoring.test_pair_factors import covariance
@@ -74,8 +83,8 @@ def test_placing_is_ranking_every_draw(factors, bids):
             if order.index(candidate) < slots:
                 ref[q, order.index(candidate)] += 1
     comp = np.zeros_like(ref)
-    place(parts, noise, base, scale, np.empty(0) if bids is None else bids, kept, listed, 0, 20, comp)
-    place(parts, noise, base, scale, np.empty(0) if bids is None else bids, kept, listed, 20, len(worth), comp)
+    rank_in_draws(parts, noise, base, scale, np.empty(0) if bids is None else bids, kept, listed, 0, 20, comp)
+    rank_in_draws(parts, noise, base, scale, np.empty(0) if bids is None else bids, kept, listed, 20, len(worth), comp)
     np.testing.assert_array_equal(comp, ref)
 
 
