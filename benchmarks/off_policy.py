@@ -8,9 +8,11 @@ would have earned on these requests is known, since the market knows the probabi
 """
 
 import argparse
+import itertools
 import json
 
 import numpy as np
+from numpy.typing import NDArray
 
 import pbodl
 from pbodl.data.synthetic.world import rng
@@ -18,6 +20,10 @@ from pbodl.experiments.ab.ad_features import SCHEMA, AdFeatures, batch_of
 from pbodl.experiments.ab.ad_world import AdWorld
 from pbodl.experiments.ab.arm import best_indices, burn_in, with_candidates
 from pbodl.experiments.decisions.off_policy import ESTIMATORS, LoggedRows, effective_size
+from pbodl.serving.ranking.policies import RankPolicy, rank
+from pbodl.serving.ranking.propensities import counted_in_draws
+from pbodl.serving.scoring.predictor import Predictor
+from pbodl.serving.scoring.request_encoding import Encoded
 
 
 def one_log(seed: int, requests_per_day: int, ads: int, epsilon: float, draws: int) -> dict[str, float]:
@@ -35,15 +41,8 @@ def one_log(seed: int, requests_per_day: int, ads: int, epsilon: float, draws: i
     best, target = np.empty(n, np.int64), np.empty(n, np.int64)
     predicted = new.predict(rows).ctr
     best_indices(indptr, predicted, target)
-    if draws:  # decide by one draw of the weights, and count the propensity in others, as the server does
-        shown = np.empty(n, np.int64)
-        every = logging.sample(rows, draws=draws + 1, seed=seed)
-        best_indices(indptr, every[0], shown)
-        hits = np.zeros(n)
-        for drawn in every[1:]:
-            best_indices(indptr, drawn, best)
-            hits += best == shown
-        propensity = (hits + 0.5) / (draws + 1)
+    if draws:  # decide and count the propensity as the server does
+        shown, propensity = shown_by_draws(logging, rows.keys.reshape(len(rows), -1), indptr, draws, luck)
     else:
         best_indices(indptr, logging.predict(rows).ctr, best)
         at_random = indptr[:-1] + (luck.random(n) * counts).astype(np.int64)
@@ -60,6 +59,24 @@ def one_log(seed: int, requests_per_day: int, ads: int, epsilon: float, draws: i
         one = estimator(logged)
         found |= {name: one.value, f"{name}_error": one.error, f"{name}_holds": bool(one.low <= truth <= one.high)}
     return found
+
+
+def shown_by_draws(
+    model: pbodl.PairFM, keys: NDArray[np.uint64], indptr: NDArray[np.int64], draws: int, luck: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """What Thompson sampling shows for every request, and with which propensity, counted in so many draws."""
+    predictor = Predictor.of(model)
+    encoder, shown, propensity = predictor.encoder, np.empty(len(indptr) - 1, np.int64), np.empty(len(indptr) - 1)
+    for i, (first, last) in enumerate(itertools.pairwise(indptr.tolist())):
+        common = np.ascontiguousarray(keys[first : first + 1, encoder.shared_fields])
+        shared = Encoded(common, np.ones(common.shape, np.float32), encoder.shared_fields, None, True)
+        own = encoder.from_keys(np.ascontiguousarray(keys[first:last, encoder.own_fields]))
+        policy = RankPolicy("thompson", seed=int(luck.integers(2**62)))
+        decided = rank(predictor, shared, own, None, 1, policy)
+        count = counted_in_draws(predictor, shared, own, decided.scores, None, 1, policy, draws, luck, decided.placed)
+        count.step()
+        shown[i], propensity[i] = first + decided.placed[0], count.propensity()[0][0]
+    return shown, propensity
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from pbodl._jit import compiling_notice
@@ -47,6 +48,8 @@ def compile_steps(kind: str, forgetting: bool = False) -> Iterator[str]:
     forgetting    with a model that forgets as well: compiled code contains what forgets, or not
     """
     from pbodl.serving.models.predictor_source import ready
+    from pbodl.serving.ranking.policies import RankPolicy
+    from pbodl.serving.ranking.propensities import placements
     from pbodl.serving.scoring.exploration import Exploration, explore
     from pbodl.serving.scoring.predictor import Predictor
 
@@ -78,7 +81,9 @@ def compile_steps(kind: str, forgetting: bool = False) -> Iterator[str]:
             predictor = ready(Predictor.of(model))
             encoder = predictor.encoder
             own = encoder.encode_own([(text,) for text in ("a text", "another")])
-            explore(predictor, encoder.encode_shared({"user": "a text"}), own, Exploration("thompson", seed=1))
+            shared = encoder.encode_shared({"user": "a text"})
+            explore(predictor, shared, own, Exploration("thompson", seed=1))
+            placements(predictor, shared, own, None, 1, RankPolicy("thompson"), 1, np.random.default_rng(0))
 
 
 def tell_if_compiling() -> None:

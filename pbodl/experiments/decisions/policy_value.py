@@ -19,7 +19,8 @@ from pbodl.experiments.decisions.off_policy import (
 )
 from pbodl.models.contract import Model
 from pbodl.serving.models.follower import Version
-from pbodl.serving.ranking.policies import RankPolicy, described, placements
+from pbodl.serving.ranking.policies import RankPolicy, described
+from pbodl.serving.ranking.propensities import placements
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.scoring.whole_predictor import predictor_of
 from pbodl.training.display import plain_table

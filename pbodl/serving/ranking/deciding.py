@@ -11,7 +11,8 @@ import numpy as np
 
 from pbodl.errors import InputError
 from pbodl.serving.ranking.decision_events import Decided, name_in_the_way
-from pbodl.serving.ranking.policies import PlacementCount, exact_placements, rank
+from pbodl.serving.ranking.policies import exact_placements, rank
+from pbodl.serving.ranking.propensities import PlacementCount, counted_in_draws
 from pbodl.serving.ranking.rank_messages import RankAsked, answer_of, rank_wire_of, write_ranking
 from pbodl.serving.scoring.predictor import Predictor
 from pbodl.serving.web.http_messages import RequestError, invalid
@@ -47,10 +48,12 @@ class Deciding:
         """Decide, and return this."""
         asked, predictor = self.asked, self.predictor
         self._ranking = rank(predictor, self.shared, self.own, asked.bids, asked.slots, asked.policy)
-        drawn = asked.policy.is_drawn and len(asked.candidates) > 0
-        self._count = PlacementCount(
-            predictor, self.shared, self.own, asked.bids, asked.slots, asked.policy, asked.draws if drawn else 0, _FRESH
-        )
+        self._count: PlacementCount | None = None
+        if asked.policy.is_drawn and asked.candidates:
+            self._count = counted_in_draws(
+                predictor, self.shared, self.own, self._ranking.scores, asked.bids, asked.slots, asked.policy, asked.draws, _FRESH,
+                self._ranking.placed,
+            )  # fmt: skip
         return self
 
     @property
@@ -69,17 +72,17 @@ class Deciding:
     @property
     def counts(self) -> bool:
         """Whether propensities are counted in draws."""
-        return self._count.draws > 0
+        return self._count is not None
 
     def step(self) -> bool:
         """Count for a few milliseconds; returns whether nothing is left to count."""
-        return self._count.step(STEP)
+        return self._count is None or self._count.step(STEP)
 
     def finish(self) -> tuple[bytes, Decided]:
         """The answer, and the decision for the log."""
-        asked, ranking, draws = self.asked, self._ranking, self._count.draws
-        if draws:
-            propensity, error = self._count.propensity(ranking.placed)
+        asked, ranking, draws = self.asked, self._ranking, 0
+        if self._count is not None:
+            draws, (propensity, error) = asked.draws, self._count.propensity()
         else:
             kept = self.predictor.version.model.negative_rate
             all_placements = exact_placements(ranking.scores, asked.bids, asked.slots, asked.policy, kept)

@@ -6,15 +6,10 @@
     epsilon   with probability ε a random order of the candidates, otherwise greedy
 
 The *propensity* of a placement is the probability that the policy puts this candidate into this slot, over its own randomness. It
-is 1 for greedy and ucb. For epsilon it is (1 - ε) [greedy puts it there] + ε/n. For Thompson sampling there is no formula: other
-draws of all weights, from fresh randomness, are ranked like the one that decided, and the share of them that agrees is counted. The
-draw that decided does not count: it always agrees.
-
-With h of M draws the propensity is (h + ½)/(M + 1), and its standard error √(p (1 - p)/(M + 2)): mean and deviation of the Beta
-distribution that remains after M draws from Jeffreys' prior. So it is never 0, which nothing that was shown can have.
+is 1 for greedy and ucb. For epsilon it is (1 - ε) [greedy puts it there] + ε/n. For Thompson sampling there is no formula:
+`propensities` counts it in draws of the weights.
 """
 
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,37 +98,6 @@ def rank(predictor: Predictor, shared: Encoded, own: Encoded, bids: Floats | Non
     return Ranking(ordered(ctr, bids, slots), scores, None)
 
 
-class PlacementCount:
-    """Counts in how many draws each candidate gets each slot; in steps, so that other requests are answered in between."""
-
-    def __init__(
-        self, predictor: Predictor, shared: Encoded, own: Encoded, bids: Floats | None, slots: int, policy: RankPolicy, draws: int,
-        luck: np.random.Generator,
-    ) -> None:  # fmt: skip
-        self._predictor, self._shared, self._own, self._bids, self._policy = predictor, shared, own, bids, policy
-        self.draws, self.done = draws, 0
-        self.hits = np.zeros((len(own.keys), min(slots, len(own.keys))), np.int64)
-        self._seeds = luck.integers(0, 2**64, draws, dtype=np.uint64)
-
-    def step(self, seconds: float = np.inf) -> bool:
-        """Make draws for so long; returns whether all are made."""
-        until, model = time.perf_counter() + seconds, self._predictor.version.model
-        slots = np.arange(self.hits.shape[1])
-        while self.done < self.draws:
-            scores, drawn = self._predictor.draw_encoded(self._shared, self._own, self._seeds[self.done])
-            ctr = thompson(scores, drawn, self._policy.spread, model.negative_rate, model.doubt)
-            self.hits[ordered(ctr, self._bids, len(slots)), slots] += 1
-            self.done += 1
-            if time.perf_counter() > until:
-                break
-        return self.done >= self.draws
-
-    def propensity(self, placed: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Of the candidates in the slots, and the standard errors."""
-        share = (self.hits[placed, np.arange(len(placed))] + 0.5) / (self.draws + 1)
-        return share, np.sqrt(share * (1.0 - share) / (self.draws + 2))
-
-
 def exact_placements(scores: Scores, bids: Floats | None, slots: int, policy: RankPolicy, kept: float) -> Floats:
     """The probability of every candidate in every slot, (candidates, slots), of a policy that is not drawn; `kept` is the model's
     negative rate."""
@@ -144,19 +108,6 @@ def exact_placements(scores: Scores, bids: Floats | None, slots: int, policy: Ra
     placements = np.full((n, slots), share / max(n, 1))
     placements[ordered(ctr, bids, slots), np.arange(slots)] += 1.0 - share
     return placements
-
-
-def placements(
-    predictor: Predictor, shared: Encoded, own: Encoded, bids: Floats | None, slots: int, policy: RankPolicy, draws: int,
-    luck: np.random.Generator,
-) -> tuple[Floats, Scores]:  # fmt: skip
-    """The probability of every candidate in every slot, and the scores; counted in draws where there is no formula."""
-    scores = predictor.score_encoded(shared, own)
-    if not policy.is_drawn:
-        return exact_placements(scores, bids, slots, policy, predictor.version.model.negative_rate), scores
-    count = PlacementCount(predictor, shared, own, bids, slots, policy, draws, luck)
-    count.step()
-    return count.hits / draws, scores
 
 
 def described(policy: RankPolicy) -> dict[str, Any]:

@@ -262,12 +262,10 @@ def any_deviation_of(packed, draw, s, operation, now, prior, forgetting, x, slop
 
 
 @jit
-def score_pair_candidates(packed, shared, operation, now, network, own, own_fields, places, m_w, v_w, scores, draw):
-    """CTR, its standard deviation, mean and variance of z_L of every candidate, and z_L under a draw, if there is one.
-
-    MODIFIES: scores (4, candidates), draw.
-    """
-    group_of_field, fields, groups, dim = network.shape.group_of_field, operation.classes, operation.vectors, own.total.shape[4]
+def meet_shared(packed, shared, operation, now, network, own_fields, dim, m_w, v_w, more_w):
+    """What the shared fields are to every candidate: the group of the own fields, lanes and own pairs, and mean and variance that
+    all candidates have in common. dim: K after padding."""
+    group_of_field, fields, groups = network.shape.group_of_field, operation.classes, operation.vectors
     totals = np.zeros((1, fields, groups, 2, dim), np.float32)
     linear, first = np.zeros((1, 2), np.float32), np.zeros(1, np.int32)
     nothing = np.zeros((1, fields, 0, dim), np.float32)
@@ -277,11 +275,24 @@ def score_pair_candidates(packed, shared, operation, now, network, own, own_fiel
     w.m_e[:] = common[:, :, 0]
     w.v_e[:] = common[:, :, 1]
     w.v_e[:, of_own] = ZERO  # the candidates change these slopes: their variance is added for each candidate
-    m_shared, v_shared = pairs_forward(m_w, v_w, group_of_field, w)
-    m_shared, v_shared = m_shared + linear[0, 0], v_shared + linear[0, 1]
-    indices, mean, variance = pair_indices(fields), scores[2], scores[3]
+    mean, variance = pairs_forward(m_w, v_w, group_of_field, w)
+    indices = pair_indices(fields)
     lanes = make_lanes(common, w.slope, own_fields, of_own, group_of_field, indices, m_w, v_w)
-    own_pairs = make_own_pairs(own_fields, indices, m_w, v_w, draw.more_w, w.slope)
+    own_pairs = make_own_pairs(own_fields, indices, m_w, v_w, more_w, w.slope)
+    return of_own, lanes, own_pairs, mean + linear[0, 0], variance + linear[0, 1]
+
+
+@jit
+def score_pair_candidates(packed, shared, operation, now, network, own, own_fields, places, m_w, v_w, scores, draw):
+    """CTR, its standard deviation, mean and variance of z_L of every candidate, and z_L under a draw, if there is one.
+
+    MODIFIES: scores (4, candidates), draw.
+    """
+    groups, dim = operation.vectors, own.total.shape[4]
+    of_own, lanes, own_pairs, m_shared, v_shared = meet_shared(
+        packed, shared, operation, now, network, own_fields, dim, m_w, v_w, draw.more_w
+    )  # fmt: skip
+    mean, variance = scores[2], scores[3]
     drawing, plain, size = len(draw.z) > 0, len(draw.linear) > 0, len(own_fields) * groups * dim
     x, slope = own.total.reshape(-1), np.empty(size, np.float32)
     ads, along, noise = own.total.reshape(len(own.total), -1), draw.along.reshape(-1), draw.scratch.noise.reshape(-1)

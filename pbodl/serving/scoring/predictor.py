@@ -5,7 +5,8 @@ the dense layers for many candidates at once. Its answers are those of `model.pr
 callers a predictor is immutable, so any number of requests may use it while the next version is prepared.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ from pbodl.serving.scoring.drawn_candidates import draw_candidates, linear_devia
 from pbodl.serving.scoring.many_requests import score_layers, score_pairs
 from pbodl.serving.scoring.packed_rows import check_served
 from pbodl.serving.scoring.pair_candidates import prepare_draw, score_pair_candidates, use_deviations
+from pbodl.serving.scoring.pair_factors import Factors, pair_factors
 from pbodl.serving.scoring.remembered_ads import CAPACITY, Remembered
 from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
 
@@ -119,28 +121,64 @@ class Predictor:
         """As `score_encoded`, and z of every candidate under one draw of all weights, whose seed is given (`kernels.draws`)."""
         return self._scored(shared, own, draw)
 
+    def factors(self, shared: Encoded, own: Encoded) -> Factors | None:
+        """How the weights move the candidates, where draws are linearised; otherwise None."""
+        model, own = self.version.model, self.encoder.crossed(shared, own)
+        if model.op != PAIRS or not len(own.keys):
+            return None
+        common = self._samples(shared, self._class_of_field)
+        with self._own_sums(own, drawing=True) as (samples, linear, sums, places), wrapping():
+            return pair_factors(
+                self._packed, common, samples, linear, self._operation, model.clock, model.network, model.dense,
+                self.encoder.own_fields, sums, places,
+            )  # fmt: skip
+
+    def drawing(self, shared: Encoded, own: Encoded) -> Callable[[np.uint64], NDArray[np.float64]]:
+        """For many draws of one request: a function that gives z of every candidate under the draw of a seed."""
+        model = self.version.model
+        if model.op == PAIRS or not len(own.keys):
+            return lambda seed: self.draw_encoded(shared, own, seed)[1]
+        own = self.encoder.crossed(shared, own)
+        common, samples = self._samples(shared, self._class_of_field), self._samples(own, self._class_of_field)
+
+        def draw(seed: np.uint64) -> NDArray[np.float64]:
+            drawn = np.empty(len(own.keys))
+            with wrapping():
+                draw_candidates(
+                    self._packed, common, samples, self._operation, model.clock, model.network, model.dense, seed, drawn
+                )  # fmt: skip
+            return drawn
+
+        return draw
+
     def _scored(self, shared: Encoded, own: Encoded, draw: np.uint64 | None) -> tuple[Scores, NDArray[np.float64]]:
         n, own = len(own.keys), self.encoder.crossed(shared, own)
         scores, drawn = np.empty((4, n)), np.empty(0 if draw is None else n)
         if n:
-            # One thread at a time uses the cache; others, and requests with other kinds of features, do without it.
-            if own.plain and n <= CAPACITY and self._lock.acquire(blocking=False):
-                try:
-                    places, fresh = self._remembered.places(own.keys)
-                    if len(fresh):
-                        part = Encoded(own.keys[fresh], own.values[fresh], own.fields, None)
-                        self._remember(part, places[fresh])
-                    at = places[:0] if draw is None else places
-                    rows, linear = self._remembered.rows.take(at, 0), self._remembered.linear.take(at, 0)
-                    samples = Samples(rows, own.keys, own.values, own.fields, self._own_class_of_field[own.fields])
-                    self._score(shared, samples, linear, self._remembered.sums, places, scores, draw, drawn)
-                finally:
-                    self._lock.release()
-            else:
-                sums, places = room_for(n, self._own_operation), np.arange(n, dtype=np.int32)
-                samples = self._sum_own(own, places, sums)
-                self._score(shared, samples, NOT_KNOWN, sums, places, scores, draw, drawn)
+            with self._own_sums(own, drawing=draw is not None) as (samples, linear, sums, places):
+                self._score(shared, samples, linear, sums, places, scores, draw, drawn)
         return self._recalibrated(scores), drawn
+
+    @contextmanager
+    def _own_sums(self, own: Encoded, drawing: bool) -> Iterator[tuple[Samples, NDArray[np.float32], Sums, NDArray[np.int32]]]:
+        """The candidates' own features, the deviations of their linear weights, their sums, and where these are; `drawing` says
+        whether the features are needed, and not the sums alone."""
+        # One thread at a time uses the cache; others, and requests with other kinds of features, do without it.
+        if own.plain and len(own.keys) <= CAPACITY and self._lock.acquire(blocking=False):
+            try:
+                places, fresh = self._remembered.places(own.keys)
+                if len(fresh):
+                    part = Encoded(own.keys[fresh], own.values[fresh], own.fields, None)
+                    self._remember(part, places[fresh])
+                at = places if drawing else places[:0]
+                rows, linear = self._remembered.rows.take(at, 0), self._remembered.linear.take(at, 0)
+                samples = Samples(rows, own.keys, own.values, own.fields, self._own_class_of_field[own.fields])
+                yield samples, linear, self._remembered.sums, places
+            finally:
+                self._lock.release()
+        else:
+            sums, places = room_for(len(own.keys), self._own_operation), np.arange(len(own.keys), dtype=np.int32)
+            yield self._sum_own(own, places, sums), NOT_KNOWN, sums, places
 
     def _recalibrated(self, scores: NDArray[np.float64]) -> Scores:
         ctr, std, mean, variance = scores

@@ -4,15 +4,18 @@ It writes out a row for every candidate and asks `model.predict`. That is slower
 itself. A model without uncertainty answers with a standard deviation of 0.
 """
 
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl.baselines.adpredictor import AdPredictor
 from pbodl.data.batch import Batch
 from pbodl.models.contract import DRAWN, Model
 from pbodl.serving.models.follower import Version
+from pbodl.serving.scoring.pair_factors import Factors
 from pbodl.serving.scoring.predictor import Predictor, Scores
 from pbodl.serving.scoring.request_encoding import Encoded, encoder_of
 
@@ -55,6 +58,39 @@ class WholePredictor(Predictor):
         if not len(own.keys) or model.kind not in DRAWN:
             return scores, scores.mean
         return scores, model._draw(expanded_batch(shared, own), np.array([draw], np.uint64))[0]
+
+    def factors(self, shared: Encoded, own: Encoded) -> Factors | None:
+        """As `Predictor.factors`, for a sum of weights: what a feature adds to the variance is the square of its factor."""
+        model = self.version.model
+        if not isinstance(model, AdPredictor) or not len(own.keys):
+            return None
+        n, slots = own.keys.shape
+        keys, values = (
+            np.concatenate([one.reshape(-1), two.reshape(-1)])
+            for one, two in ((shared.keys, own.keys), (shared.values, own.values))
+        )
+        fields = np.concatenate([shared.fields, np.tile(own.fields, n)]).astype(np.int32)
+        filled = np.concatenate([_filled(shared, 1).reshape(-1), _filled(own, n).reshape(-1)])
+        # A row of nothing, and one for every feature.
+        ends = np.concatenate([[0, 0], np.cumsum(filled)])
+        about = np.zeros(len(ends) - 1), np.ones(len(ends) - 1, np.float32)
+        batch, signs = Batch(keys[filled], values[filled], fields[filled], ends, None, *about), np.zeros(len(keys))
+        variance, signs[filled] = model.predict(batch).variance, np.sign(model.scale.peek(batch))
+        factors = signs * np.sqrt(np.maximum(variance[1:] - variance[0], 0.0))
+        common = shared.keys.size
+        _, same = np.unique(keys[:common], return_inverse=True)
+        level = np.sqrt(variance[:1] + (np.bincount(same, factors[:common]) ** 2).sum())
+        nothing, of_own = np.empty((n, 0), np.float32), factors[common:].astype(np.float32).reshape(n, slots, 1)
+        return Factors(level.astype(np.float32), nothing, nothing, of_own, own.keys, own.fields)
+
+    def drawing(self, shared: Encoded, own: Encoded) -> Callable[[np.uint64], NDArray[np.float64]]:
+        """As `Predictor.drawing`."""
+        model = self.version.model
+        if not len(own.keys) or model.kind not in DRAWN:
+            mean = self.score_encoded(shared, own).mean
+            return lambda seed: mean
+        batch = expanded_batch(shared, own)
+        return lambda seed: model._draw(batch, np.array([seed], np.uint64))[0]
 
     def recalibrated(self, scores: Scores) -> Scores:
         """As `Predictor.recalibrated`; the mean of a model without uncertainty is Φ⁻¹ of its CTR."""

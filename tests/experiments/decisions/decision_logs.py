@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 import pbodl
-from pbodl.serving.ranking.policies import RankPolicy, placements, rank
+from pbodl.serving.ranking.policies import RankPolicy, rank
+from pbodl.serving.ranking.propensities import placements
 from pbodl.serving.scoring.predictor import Predictor
 
 SCHEMA = pbodl.Schema(label="click", fields=[pbodl.Field("user", group="user"), pbodl.Field("ad", group="ad")])

@@ -5,7 +5,8 @@ import pytest
 
 import pbodl
 from pbodl.errors import InputError
-from pbodl.serving.ranking.policies import PlacementCount, RankPolicy, exact_placements, ordered, placements, rank
+from pbodl.serving.ranking.policies import RankPolicy, exact_placements, ordered, rank
+from pbodl.serving.ranking.propensities import placements
 from pbodl.serving.scoring.predictor import Predictor
 from tests.click_log import PLAIN
 from tests.oracles.placements import best_first, count_placements
@@ -49,41 +50,6 @@ def test_exact_propensities_are_the_shares_of_many_rankings(asked, policy, bids)
     assert np.allclose(comp.sum(axis=0), 1.0)
     assert (np.abs(comp - ref) <= 5.0 * np.sqrt(comp * (1.0 - comp) / times) + 1e-12).all()
     assert (comp == exact_placements(scores, bids, SLOTS, policy, 1.0)).all()
-
-
-def test_counted_propensities_are_the_shares_of_many_rankings(asked):
-    predictor, shared, own = asked
-    policy, times = RankPolicy("thompson"), 1500
-    ref = count_placements(lambda n: rank(predictor, shared, own, BIDS, SLOTS, policy._replace(key=n)).placed, N, SLOTS, times)
-    count = PlacementCount(predictor, shared, own, BIDS, SLOTS, policy, times, np.random.default_rng(9))
-    assert count.step()
-    assert (count.hits.sum(axis=0) == times).all()
-    for placed in ([0, 1], [1, 3], [3, 1], [4, 2]):
-        share, error = count.propensity(np.array(placed))
-        assert (share > 0.0).all()
-        assert (error > 0.0).all()
-        wanted = ref[placed, [0, 1]]
-        both = np.sqrt(error**2 + wanted * (1.0 - wanted) / times)
-        assert (np.abs(share - wanted) <= 5.0 * both).all()
-    assert 0.0 < ref.max() < 1.0  # the policy is random here
-
-
-def test_counting_goes_on_in_steps_with_draws_of_its_own(asked):
-    predictor, shared, own = asked
-    policy = RankPolicy("thompson", seed=3)
-    in_steps = PlacementCount(predictor, shared, own, None, SLOTS, policy, 40, np.random.default_rng(2))
-    steps = 0
-    while not in_steps.step(0.0):
-        steps += 1
-    at_once = PlacementCount(predictor, shared, own, None, SLOTS, policy, 40, np.random.default_rng(2))
-    at_once.step()
-    assert steps == 39
-    assert (in_steps.hits == at_once.hits).all()
-    # The seed that decides takes no part: fresh randomness differs from count to count.
-    others = [PlacementCount(predictor, shared, own, None, SLOTS, policy, 40, np.random.default_rng()) for _ in range(4)]
-    for other in others:
-        other.step()
-    assert len({other.hits.tobytes() for other in others}) > 1
 
 
 def test_without_spread_thompson_is_greedy_for_certain(asked):
