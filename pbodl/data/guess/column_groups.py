@@ -1,4 +1,5 @@
-"""Groups from the data: a column whose value the ad decides describes the ad, one whose value the user decides the user.
+"""Groups from the data: a column whose value (a code, a number, a list) the ad decides describes the ad, one whose value the user
+decides the user.
 
 A name says more than the data, so only columns without a telling name are looked at. A model that nobody's names give an ad to gets
 one from the data, since servers rank ads: among the columns that vary within a request (the rows of one user at one time), or at
@@ -9,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pbodl.data.guess.column_roles import words_of
 from pbodl.data.guess.column_stats import ColumnStats
 from pbodl.data.schema import Field
 
@@ -32,8 +34,8 @@ def with_groups(fields: list[Field], columns: dict[str, ColumnStats], time: str 
         warnings.append(
             f"no column is named as one of an ad: {ad!r} is taken for it; check the groups, which decide what a server ranks"
         )
-    for name in plain:
-        if name in named or columns[name].distinct < 2:
+    for name in (field.name for field in fields):
+        if name not in codes or name in named or columns[name].distinct < 2:
             continue
         deciding = [group for group, entity in (("user", user), ("ad", ad)) if _decides(entity, name, codes)]
         if len(deciding) == 1:
@@ -43,19 +45,27 @@ def with_groups(fields: list[Field], columns: dict[str, ColumnStats], time: str 
     return [msgspec.structs.replace(field, group=groups[field.name]) for field in fields]
 
 
-def repeated(columns: list[ColumnStats]) -> dict[str, str]:
-    """For each column that repeats an earlier one, value by value, the name of that one."""
-    first: dict[tuple[int, bytes], str] = {}
-    found: dict[str, str] = {}
+def repeated(columns: list[ColumnStats], kinds: dict[str, str], label: str | None) -> dict[str, str]:
+    """For each column that repeats another one, value by value, the name of that one.
+
+    Columns are of one kind: a number beside a code is coarser, and a new ad is known by it. So it is by a list, whose elements
+    count. Of several columns, the label stays, or an id, and else the first.
+    """
+    alike: dict[tuple[str, int, bytes], list[ColumnStats]] = {}
     for column in columns:
-        if column.codes is None or column.distinct < 2:
-            continue
-        mark = column.distinct, column.codes.tobytes()
-        if mark in first:
-            found[column.name] = first[mark]
-        else:
-            first[mark] = column.name
-    return found
+        if column.codes is not None and column.distinct >= 2 and kinds.get(column.name) != "multi":
+            kind = kinds.get(column.name, "")
+            # Numbers that never recur are one to one with all others of the kind: their order must agree, too.
+            codes = np.unique(column.first_numbers, return_inverse=True)[1] if kind == "number" else column.codes
+            alike.setdefault((kind, column.distinct, codes.tobytes()), []).append(column)
+    copies: dict[str, str] = {}
+    clicks = next((column.codes for column in columns if column.name == label), None)
+    for same in alike.values():
+        kept = max(same, key=lambda column: "id" in words_of(column)).name
+        if label is not None and clicks is not None and np.array_equal(np.asarray(same[0].codes), clicks):
+            kept = label
+        copies |= {column.name: kept for column in same if column.name != kept}
+    return copies
 
 
 def _entity(names: list[str], columns: dict[str, ColumnStats]) -> str | None:

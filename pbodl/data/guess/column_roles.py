@@ -7,18 +7,23 @@ nearly every row has a unique value.
 
 import re
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pbodl.data.features.outcome import label_column
+from pbodl.data.features.tokens import WORDS as BY_WORDS
+from pbodl.data.features.tokens import pieces
 from pbodl.data.guess.column_stats import ColumnStats
 from pbodl.data.labels import WORDS
-from pbodl.data.schema import Field, check_column_name
+from pbodl.data.schema import Field, check_column_name, nearest
 from pbodl.data.texts import is_text, times
 from pbodl.data.times import parse_times
 from pbodl.errors import InputError
 
 LABEL_WORDS = ("click", "clicked", "clicks", "clk", "label", "target", "y", "conversion", "converted")
+LABEL_PREFIXES = ("is", "was", "has")
 RATING_WORDS = {"rating", "stars"}
 TIME_WORDS = {"time", "timestamp", "ts", "date", "datetime", "day", "hour", "when", "at"}
 GROUP_WORDS = {
@@ -46,6 +51,7 @@ FORMATS = (
 EARLIEST, LATEST = 631152000.0, 4102444800.0  # the years 1990 to 2099
 UNIQUE = 0.9  # above this share of rows with a unique value, treat the column as an id
 FEW = 20  # with fewer rows, uniqueness says nothing; with fewer values, whole numbers are codes
+SENTENCE = 3  # different words to a text, at least, of texts that are learned by their words
 SAMPLE = 1000  # values that are tried as times
 LISTED = 0.2  # above this share of texts with a list's separator, treat the column as a list
 PARTS = 16  # of a number, between the edges of its curve
@@ -58,12 +64,23 @@ def words_of(column: ColumnStats) -> set[str]:
 
 
 def label_of(columns: list[ColumnStats], warnings: list[str], named: bool = True) -> str | None:
-    """The column that says whether there was a click, or a comparison that computes it; `named`: the columns have names."""
+    """The column that says whether there was a click, or a comparison that computes it; `named`: the columns have names.
+
+    InputError if several have the name of a label: a model of clicks is none of sales, and only a person knows which is wanted.
+    """
     binary = [c for c in columns if c.distinct == 2 and (c.kind == "bool" or (c.low, c.high) == (0.0, 1.0) or _are_words(c))]
-    for word in LABEL_WORDS:
-        for column in binary:
-            if word in words_of(column):
-                return column.name
+    likely = [c for c in binary if words_of(c) & set(LABEL_WORDS)]
+    # `click` rather than `click_allowed`; and one of several that say the same.
+    candidates = [c for c in likely if words_of(c) <= {*LABEL_WORDS, *LABEL_PREFIXES}] or likely
+    candidates = [c for place, c in enumerate(candidates) if not any(_same(c, other) for other in candidates[:place])]
+    if len(candidates) > 1:
+        names = [repr(c.name) for c in candidates]
+        raise InputError(
+            f"{', '.join(names[:-1])} and {names[-1]} may each be the label; say which with --label {candidates[0].name}, "
+            f"or `pbodl.guess(data, label={names[0]})`"
+        )
+    if candidates:
+        return candidates[0].name
     if len(binary) == 1 or (binary and not named):
         why = "it alone holds 0 and 1" if len(binary) == 1 else "it is the first that holds 0 and 1"
         warnings.append(f"column {binary[0].name!r} is taken for the label, as {why}")
@@ -73,12 +90,34 @@ def label_of(columns: list[ColumnStats], warnings: list[str], named: bool = True
             label = f"{column.name} >= {column.low + 0.75 * (column.high - column.low):g}"
             warnings.append(f"no column holds 0 and 1: the label is computed from the ratings, {label}; check the threshold")
             return label
-    likely = [repr(c.name) for c in columns if words_of(c) & set(LABEL_WORDS)]
-    hint = f" ({', '.join(likely)} does not hold 0 and 1)" if likely else ""
+    others = [repr(c.name) for c in columns if words_of(c) & set(LABEL_WORDS)]
+    hint = f" ({', '.join(others)} does not hold 0 and 1)" if others else ""
+    if binary:
+        hint = f": {', '.join(repr(c.name) for c in binary[:5])} hold 0 and 1, and no name says which is meant"
     proposal = proposed_label(columns)
     example = "" if proposal is None else f': for example `label = "{proposal}"`'
-    warnings.append(f"no column can be taken for the label{hint}; set `label`{example}")
+    warnings.append(f"no column can be taken for the label{hint}; give --label, or set `label`{example}")
     return None
+
+
+def given_label(label: str, columns: list[ColumnStats]) -> str:
+    """The label that a person names, if the log has its column."""
+    column = next((c for c in columns if c.name == label_column(label)), None)
+    if column is None:
+        names = [c.name for c in columns]
+        raise InputError(
+            f"the log has no column {label_column(label)!r} for the label{nearest(label, names)}; it has {', '.join(names)}"
+        )
+    if column.name == label and (proposal := _comparison(column)) is not None and not _are_words(column):
+        raise InputError(
+            f"the label {label!r} holds two words that are neither yes nor no; give a comparison: --label {proposal!r}"
+        )
+    return label
+
+
+def _same(one: ColumnStats, other: ColumnStats) -> bool:
+    """Whether two columns repeat each other, as far as their first rows say."""
+    return one.codes is not None and other.codes is not None and np.array_equal(one.codes, other.codes)
 
 
 def proposed_label(columns: list[ColumnStats]) -> str | None:
@@ -126,6 +165,15 @@ def time_format_of(column: ColumnStats, warnings: list[str]) -> tuple[str | None
     return None
 
 
+def can_be_field(column: ColumnStats) -> bool:
+    """Whether a field can read the column at all."""
+    try:
+        check_column_name("a column", column.name)
+    except InputError:
+        return False
+    return bool(column.name) and column.kind != "nested"
+
+
 def objection(column: ColumnStats, rows: int, is_time: bool) -> str:
     """Why a column should not be learned from; empty if it may be."""
     try:
@@ -161,6 +209,17 @@ def field_of(column: ColumnStats) -> Field:
         kind = "number"
     edges = column.edges(PARTS) if kind == "number" else ()
     return Field(column.name, group=group, kind=kind, transform="curve" if edges else "buckets", edges=edges)
+
+
+def by_words(column: ColumnStats) -> Field | None:
+    """The field of the words of texts, if these are sentences whose words recur; None if they are not."""
+    if column.kind != "text" or not is_text(column.sample.type):
+        return None
+    texts = [pieces(text, BY_WORDS) for text in pc.cast(column.sample[:SAMPLE], pa.string()).to_pylist() if " " in text.strip()]
+    words = [word for text in texts for word in set(text)]
+    if len(words) < SENTENCE * min(len(column.sample), SAMPLE) or len(set(words)) > len(words) / 2:
+        return None
+    return msgspec.structs.replace(field_of(column), kind="multi", split=BY_WORDS)
 
 
 def _is_quantity(column: ColumnStats, words: set[str]) -> bool:

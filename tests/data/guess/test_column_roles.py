@@ -6,13 +6,15 @@ import pytest
 
 from pbodl.data.guess.schema_guess import guess
 from pbodl.data.log.log_reader import open_log
+from pbodl.errors import InputError
 
 RNG = random.Random(1)
 N = 1500
 
 
 def kinds(**columns):
-    found = guess([{"click": n % 2, "ad": n % 7, **{name: of(n) for name, of in columns.items()}} for n in range(N)])
+    clicks = [random.Random(n).randrange(2) for n in range(N)]
+    found = guess([{"click": clicks[n], "ad": n % 7, **{name: of(n) for name, of in columns.items()}} for n in range(N)])
     return {field.name: field.kind for field in found.fields}
 
 
@@ -68,10 +70,39 @@ def test_milliseconds():
 def test_whatever_is_guessed_trains(tmp_path):
     lines = [
         '"",click,we"ird,words,when,n\n',
-        *(f"{n},{n % 2},a{n % 5},{'x|y' if n % 3 else 'x'},{n % 30},{n}\n" for n in range(200)),
+        *(f"{n},{n % 7 % 2},a{n % 5},{'x|y' if n % 3 else 'x'},{n % 30},{n}\n" for n in range(200)),
     ]
     (tmp_path / "a.csv").write_text("".join(lines))
     found = guess(tmp_path / "a.csv")
     assert {column.name for column in found.columns if column.role == "left out"} == {"", 'we"ird', "n"}
     with open_log(tmp_path / "a.csv", found.schema()) as reader:
         assert sum(len(chunk.batch) for chunk in reader) == 200
+
+
+def of_labels(**columns):
+    draws = random.Random(5)
+    return [{"ad_id": n % 7} | {name: int(draws.random() < of) for name, of in columns.items()} for n in range(400)]
+
+
+def test_of_two_labels_a_person_chooses():
+    data = of_labels(click=0.3, conversion=0.1)
+    with pytest.raises(InputError, match="'click' and 'conversion' may each be the label; say which with --label click"):
+        guess(data)
+    found = guess(data, label="conversion")
+    assert found.label == "conversion" and found.figures.clicks == sum(row["conversion"] for row in data) / 400
+    # A name that says more than that of a label is no second candidate, and neither is a copy.
+    assert guess(of_labels(is_click=0.3, click_allowed=0.5)).label == "is_click"
+    assert guess([row | {"clicked": "yes" if row["click"] else "no"} for row in of_labels(click=0.3)]).label == "click"
+
+
+def test_a_label_that_a_person_names():
+    data = [row | {"stars": 1 + n % 5, "state": ("won", "lost")[n % 2]} for n, row in enumerate(of_labels(good=0.3, bad=0.5))]
+    found = guess(data, label="good")
+    assert (found.label, "bad" in [field.name for field in found.fields]) == ("good", True)
+    assert guess(data, label="stars >= 4").figures.clicks == 0.4
+    with pytest.raises(InputError, match="no column 'god' for the label \\(did you mean 'good'"):
+        guess(data, label="god")
+    with pytest.raises(InputError, match="neither yes nor no; give a comparison: --label 'state == "):
+        guess(data, label="state")
+    with pytest.raises(InputError, match=r"'good', 'bad' hold 0 and 1, and no name says which is meant.*--label"):
+        guess([{name: row[name] for name in ("ad_id", "good", "bad")} for row in data]).schema()
