@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pbodl.data.batch import Batch
 from pbodl.data.features.crosses import cross_keys, crosses_of
 from pbodl.data.features.former_names import renamed_row
-from pbodl.data.features.nested import flattened
+from pbodl.data.features.nested import flattened, objects_of
 from pbodl.data.features.outcome import outcome_of
 from pbodl.data.features.tokens import pieces
 from pbodl.data.features.vectors import parse_vector
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     known: frozenset[str]  # these, and label, time and weight
     indices: NDArray[np.int32]  # 0, 1, 2, ... for each field
     derived: frozenset[str]  # what fields derive from the time
-    nested: bool  # a column has a name with a dot
+    objects: frozenset[str]  # what holds the columns that have names with dots
     ragged: bool  # samples differ in length
     renamed: bool  # fields have former names
 
@@ -51,6 +51,7 @@ def _plan(schema: Schema) -> Plan:
     columns = frozenset(field.source for field in fields if field.source is not None)
     required = columns - {field.source for field in fields if field.optional}
     special = {schema.label, schema.label_column, schema.time, schema.weight}
+    former = [alias for aliases in schema.former_columns.values() for alias in aliases]
     known = {name for name in special if name is not None} | {field.name for field in fields if field.derive is not None}
     return Plan(
         np.array([field_seed(field.key_name) for field in fields], dtype=np.uint64),
@@ -59,7 +60,7 @@ def _plan(schema: Schema) -> Plan:
         columns | known | set(schema.retired),
         np.arange(len(fields), dtype=np.int32),
         frozenset(field.derive for field in fields if field.derive is not None),
-        any("." in (name or "") for name in columns | special),
+        objects_of(name for name in columns | special | {*former} if name is not None),
         any(field.has_several for field in fields),
         bool(schema.former_columns),
     )
@@ -71,10 +72,10 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
         if not isinstance(row, Mapping):
             raise InputError(f"row {number} is of type {type(row).__name__}; every row must be a dict")
     plan = _plan(schema)
+    if plan.objects:
+        rows = [flattened(row, plan.objects) for row in rows]
     if plan.renamed:
         rows = [renamed_row(schema, row) for row in rows]
-    if plan.nested:
-        rows = [flattened(row) for row in rows]
     times = _times(schema, rows, labelled)
     moments = {what: derived(what, times).tolist() for what in plan.derived}
     texts: list[bytes] = []
