@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.data.batch import Batch
 from pbodl.data.features.crosses import cross_keys, crosses_of
-from pbodl.data.features.former_names import renamed_table
+from pbodl.data.features.former_names import named_columns, renamed_table
 from pbodl.data.features.nested import flattened_table
 from pbodl.data.features.number_curves import curve_features
 from pbodl.data.features.outcome import clicks_of
@@ -45,7 +45,7 @@ class KeyColumn(NamedTuple):
 
 def from_table(schema: Schema, table: pa.Table, labelled: bool) -> Batch:
     """The batch of an Arrow table; columns that the schema does not name are ignored."""
-    n, table = table.num_rows, renamed_table(schema, flattened_table(table, _named(schema)))
+    n, table = table.num_rows, renamed_table(schema, flattened_table(table, named_columns(schema)))
     needed = labelled or any(field.derive for field in schema.fields)
     times = np.zeros(n)
     if schema.time is not None and (needed or schema.time in table.column_names):
@@ -60,13 +60,6 @@ def from_table(schema: Schema, table: pa.Table, labelled: bool) -> Batch:
     else:
         keys, values, fields, indptr = _stack(columns, n)
     return Batch(keys, values, fields, indptr, clicks, times, weights)
-
-
-@functools.lru_cache(maxsize=256)
-def _named(schema: Schema) -> list[str]:
-    """The columns that the schema names, under any name."""
-    former = [alias for aliases in schema.former_columns.values() for alias in aliases]
-    return [name for name in (*schema.sources, *former, schema.label_column, schema.time, schema.weight) if name is not None]
 
 
 def key_columns(schema: Schema, table: pa.Table, times: NDArray[np.float64]) -> list[KeyColumn]:

@@ -72,6 +72,7 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
         if not isinstance(row, Mapping):
             raise InputError(f"row {number} is of type {type(row).__name__}; every row must be a dict")
     plan = _plan(schema)
+    given = rows
     if plan.objects:
         rows = [flattened(row, plan.objects) for row in rows]
     if plan.renamed:
@@ -83,7 +84,7 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
     ends = [0]  # after each field of each row
     for number, row in enumerate(rows):
         if not plan.columns <= row.keys():
-            _refuse_slips(plan, row, number)
+            _refuse_slips(plan, row, number, given[number])
         for name, field in plan.steps:
             if field is None:
                 try:
@@ -186,11 +187,15 @@ def _read_vector(field: Field, value: Any, number: int, texts: list[bytes], mult
 READERS = {"number": _read_number, "multi": _read_list, "vector": _read_vector}
 
 
-def _refuse_slips(plan: Plan, row: Row, number: int) -> None:
-    """A row that lacks a field and has an unknown key has most likely misspelt the field."""
+def _refuse_slips(plan: Plan, row: Row, number: int, given: Row) -> None:
+    """A row that lacks a field and has an unknown key has most likely misspelt the field; `given` is the row with its objects."""
     strange = [str(name) for name in row if name not in plan.known]
-    if strange:
-        lacking = [name for name, _ in plan.steps if name and name not in row]
+    lacking = [name for name, _ in plan.steps if name and name not in row]
+    # An object that is null, or has less in it than others, is no slip, unless it has unknown keys.
+    excused = {name.split(".")[0] for name in lacking if "." in name and name.split(".")[0] in given}
+    excused -= {name.split(".")[0] for name in strange if "." in name}
+    lacking = [name for name in lacking if name.split(".")[0] not in excused]
+    if strange and lacking:
         raise InputError(
             f"row {number}: unknown field {strange[0]!r}{nearest(strange[0], lacking)}; "
             f"fields are: {', '.join(dict.fromkeys(name for name, _ in plan.steps if name))}"

@@ -55,6 +55,9 @@ SENTENCE = 3  # different words to a text, at least, of texts that are learned b
 SAMPLE = 1000  # values that are tried as times
 LISTED = 0.2  # above this share of texts with a list's separator, treat the column as a list
 PARTS = 16  # of a number, between the edges of its curve
+DENSE = 0.01  # of the numbers that count rows, at most this share may be left out, or begin anew
+RECENT = ((9.4e11, 2.6e12), (9.4e14, 2.6e15), (9.4e17, 2.6e18))  # milli-, micro- and nanoseconds of the years 2000 to 2050
+SPAN = 0.2  # between times of one log, at most, as a share of the time since 1970
 SPREAD = 0.1  # above this share of different values, whole numbers hardly recur
 
 
@@ -147,6 +150,7 @@ def time_format_of(column: ColumnStats, warnings: list[str]) -> tuple[str | None
         return (None, None)
     # Without a telling name, numbers that only grow are times if they would be recent ones.
     named = bool(words_of(column) & TIME_WORDS) or (column.rising and column.kind != "text" and column.distinct > FEW)
+    named = named or _likely_moments(column)
     if column.missing or column.kind not in ("whole", "fraction", "text") or not (named or column.kind == "text"):
         return None
     sample = column.sample[:SAMPLE]
@@ -165,6 +169,15 @@ def time_format_of(column: ColumnStats, warnings: list[str]) -> tuple[str | None
     return None
 
 
+def _counts_rows(column: ColumnStats) -> bool:
+    """Whether whole numbers go up by one from row to row, or are as many and as dense as the rows, in any order."""
+    if column.kind != "whole" or column.missing or column.rows < FEW or column.codes is None:
+        return False
+    if column.distinct == column.rows and column.high - column.low < (1.0 + DENSE) * column.rows:
+        return True
+    return column.distinct > FEW and bool((np.diff(column.first_numbers) == 1.0).mean() > 1.0 - DENSE)
+
+
 def can_be_field(column: ColumnStats) -> bool:
     """Whether a field can read the column at all."""
     try:
@@ -172,6 +185,14 @@ def can_be_field(column: ColumnStats) -> bool:
     except InputError:
         return False
     return bool(column.name) and column.kind != "nested"
+
+
+def _likely_moments(column: ColumnStats) -> bool:
+    """Whether numbers are so large, so near to each other and so many that they can only be times, in whatever order."""
+    if column.kind not in ("whole", "fraction") or column.distinct <= FEW or "id" in words_of(column):
+        return False
+    near = column.high - column.low <= SPAN * column.high
+    return near and any(first <= column.low and column.high <= last for first, last in RECENT)
 
 
 def objection(column: ColumnStats, rows: int, is_time: bool) -> str:
@@ -192,6 +213,8 @@ def objection(column: ColumnStats, rows: int, is_time: bool) -> str:
         return f"it is constant, {column.sample[0].as_py()!r:.60}"
     if words_of(column) & PREDICTION_WORDS and column.kind == "fraction" and 0.0 <= column.low <= column.high <= 1.0:
         return "it looks like a predicted or true probability, which is not known beforehand"
+    if _counts_rows(column):
+        return "it counts the rows, as an index does"
     there = rows - column.missing
     if there >= FEW and column.distinct > UNIQUE * there and field_of(column).kind == "category":
         return "nearly every row has a value of its own, as an id has"

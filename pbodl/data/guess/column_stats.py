@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pbodl.data.features.tokens import split_texts
 from pbodl.data.hashing import hash_array
 from pbodl.data.texts import BETWEEN, NUMBER, is_text, numbers
 
@@ -12,6 +13,7 @@ GATHER = 1 << 17  # keys to wait for before they are sorted in
 POINTS = 4096  # numbers of a block that stand for all of them, at most
 DIGITS = 3  # of edges, relative to the span of the numbers
 SEPARATOR = "\x1f"  # between the elements of a list
+JSON_LIST = r"^\[.*\]$"
 WHOLE = r"^[+-]?\d+$"
 
 
@@ -22,7 +24,7 @@ class ColumnStats:
     distinct       different values that are there (of lists: elements)
     kind           "whole" or "fraction" numbers, "text", "list", "time" (timestamps and dates), or "bool"
     low, high      of numbers
-    listed         share of texts with the sign that stands between the values of a list
+    listed         share of texts with the sign that stands between the values of a list, or that are lists in JSON
     sample         the different values of the first block
     codes          of the first block: a number for each value, in order of appearance; missing has one, too
     values         of the first block: the value of each code; of a list, its elements as one text
@@ -128,11 +130,11 @@ class ColumnStats:
         self._kinds.add("list" if lists else self._kind_of(distinct, counts))
         if is_text(there.type):
             self._texts += len(there)
-            listed = pc.sum(pc.match_substring(there, BETWEEN)).as_py()
+            signs = pc.or_(pc.match_substring(distinct, BETWEEN), pc.match_substring_regex(distinct, JSON_LIST))
+            listed = int(counts[signs.to_numpy(zero_copy_only=False)].sum())
             self._listed += listed
             if listed:
-                parts = pc.split_pattern(pc.cast(distinct, pa.large_string()), BETWEEN).flatten()
-                self._elements = np.union1d(self._elements, _keys(parts))
+                self._elements = np.union1d(self._elements, _keys(split_texts(distinct, BETWEEN).flatten()))
 
     def _gather(self) -> None:
         keys = np.sort(np.concatenate([self._keys, *self._new]))

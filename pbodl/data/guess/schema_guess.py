@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pbodl.data.features.nested import objects_of
 from pbodl.data.features.outcome import clicks_of, label_column
 from pbodl.data.guess.column_groups import repeated, with_groups
 from pbodl.data.guess.column_roles import (
@@ -26,6 +27,7 @@ from pbodl.data.guess.column_roles import (
 from pbodl.data.guess.column_stats import ColumnStats
 from pbodl.data.guess.leaks import leaks
 from pbodl.data.known.criteo import CRITEO
+from pbodl.data.log.added_columns import LOOK, json_columns
 from pbodl.data.log.log_reader import open_file
 from pbodl.data.log.log_sources import LogSource, find_sources
 from pbodl.data.log.row_blocks import Layout, LogFile, RowBlock
@@ -201,10 +203,12 @@ def _blocks(
     sources: list[LogSource], layout: Layout, columns: list[str] | None, rows: int
 ) -> Iterator[tuple[LogFile, int, RowBlock]]:
     """Each block of the log's first rows, its file, and the number of rows before it in the file."""
+    inside = [name for name in columns or _inside(sources[0], layout) if "." in name]
     for source in sources:
-        file = open_file(source, layout)
+        file = open_file(source, layout, inside)
+        taken_apart = objects_of(inside)
         try:
-            names = columns or [name for name in file.columns if file.columns.count(name) == 1]
+            names = columns or [name for name in file.columns if file.columns.count(name) == 1 and name not in taken_apart]
             for name in names:
                 if name not in file.columns and not file.sparse:
                     raise InputError(f"{source.name} has no column {name!r}, which {sources[0].name} has")
@@ -217,6 +221,18 @@ def _blocks(
                     return
         finally:
             file.close()
+
+
+def _inside(source: LogSource, layout: Layout) -> list[str]:
+    """The names of the values inside of the texts of JSON in a file's first rows."""
+    if source.format == "jsonl" or (source.format == "memory" and not hasattr(source.rows, "__len__")):
+        return []  # there objects are no texts; and what can be read only once is not looked at twice
+    file = open_file(source, layout)
+    try:
+        block = next(file.blocks([name for name in file.columns if file.columns.count(name) == 1], LOOK), None)
+    finally:
+        file.close()
+    return [] if block is None else json_columns(block.table)
 
 
 def _gathered(sources: list[LogSource], layout: Layout, rows: int, warnings: list[str]) -> tuple[list[ColumnStats], int, bool]:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pbodl.data.features.nested import flattened, leaves, nested_value
+from pbodl.data.features.tokens import pieces
 from pbodl.data.hashing import canonical_text
 from pbodl.data.log.lines import LineBlock, LineFile
 from pbodl.data.log.row_blocks import RowBlock
@@ -130,7 +131,7 @@ def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed:
 
 def _checked_list(value: Any) -> Any:
     if isinstance(value, str):
-        return value.split(BETWEEN)
+        return pieces(value, BETWEEN)
     if not isinstance(value, (list, tuple, np.ndarray)):
         raise InputError(f"a value of type {type(value).__name__} ({value!r:.60}) is given instead of a list")
     return value

@@ -131,3 +131,15 @@ def test_served_requests_with_objects(model):
         wire.read(json.dumps({"candidates": [{"ad": {"colour": 1}}]}).encode(), JSON)
     with pytest.raises(RequestError, match=r"unknown field 'usr\.id'"):
         wire.read(json.dumps({"user": {"usr": {"id": 1}}, "candidates": [ad]}).encode(), JSON)
+
+
+def test_an_object_with_less_in_it_is_no_slip_but_a_misspelt_name_in_it_is():
+    schema = Schema(label="click", fields=[Field("user.id"), Field("user.geo.town"), Field("ad")])
+    ref = from_data(schema, {"user.id": 7, "user.geo.town": None, "ad": 1}, labelled=False)
+    for user in ({"id": 7}, {"id": 7, "geo": None}, {"id": 7, "geo": {}}):
+        comp = from_data(schema, {"user": user, "ad": 1, "site": "x"}, labelled=False)
+        np.testing.assert_array_equal(comp.keys, ref.keys)
+    with pytest.raises(pbodl.InputError, match=r"unknown field 'user\.idd' \(did you mean 'user\.id'"):
+        from_data(schema, {"user": {"idd": 7}, "ad": 1}, labelled=False)
+    with pytest.raises(pbodl.InputError, match=r"unknown field 'add'"):
+        from_data(schema, {"user": {"id": 7}, "add": 1}, labelled=False)

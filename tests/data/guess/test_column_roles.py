@@ -106,3 +106,33 @@ def test_a_label_that_a_person_names():
         guess(data, label="state")
     with pytest.raises(InputError, match=r"'good', 'bad' hold 0 and 1, and no name says which is meant.*--label"):
         guess([{name: row[name] for name in ("ad_id", "good", "bad")} for row in data]).schema()
+
+
+@pytest.mark.parametrize("start", [0, 1, 1000])
+def test_an_index_is_left_out_in_any_order(start):
+    data = of_labels(click=0.3)
+    order = list(range(len(data)))
+    for shuffled in (False, True):
+        random.Random(4).shuffle(order) if shuffled else None
+        found = guess([row | {"count": start + order[n]} for n, row in enumerate(data)])
+        assert {column.name: column.note for column in found.columns}["count"] == "it counts the rows, as an index does"
+    # Two files, each with an index of its own.
+    found = guess([row | {"n": n % 200} for n, row in enumerate(data)])
+    assert {column.name: column.role for column in found.columns}["n"] == "left out"
+    # Numbers that could be anybody's are none.
+    found = guess([row | {"n": RNG.randrange(300)} for row in data])
+    assert {column.name: column.role for column in found.columns}["n"] == "field"
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("ms", 1000), ("us", 10**6), ("ns", 10**9)])
+@pytest.mark.parametrize("name", ["ts", "moment", "created"])
+def test_times_in_other_units_without_a_telling_name_in_any_order(unit, scale, name, tmp_path):
+    times = [(1_735_689_600 + 60 * n) * scale for n in range(400)]
+    random.Random(1).shuffle(times)
+    data = [row | {name: time} for row, time in zip(of_labels(click=0.3), times, strict=True)]
+    (tmp_path / "a.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in [list(data[0]), *(r.values() for r in data)]))
+    for log in (data, tmp_path / "a.csv"):
+        found = guess(log)
+        assert (found.time, found.time_unit, found.figures.first) == (name, unit, 1_735_689_600.0)
+    # A number so large that is no time: it spans a century.
+    assert guess([row | {"code": (n + 1) * 10**10} for n, row in enumerate(data)], label="click").time == name
