@@ -10,13 +10,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.guess.column_roles import words_of
+from pbodl.data.guess.column_roles import decides, pairs_of, words_of
 from pbodl.data.guess.column_stats import ColumnStats
 from pbodl.data.schema import Field
 
-ONE = 1.02  # values per entity, at most, of what the entity decides
-MANY = 1.3  # values per entity, at least, of what would be anybody's guess
-FEWEST = 100  # rows that say something
 RECURRING = 0.2  # different values, at most, as a share of the rows
 
 
@@ -27,7 +24,11 @@ def with_groups(fields: list[Field], columns: dict[str, ColumnStats], time: str 
     named = {name for name, group in groups.items() if group != "context"}
     plain = [field.name for field in fields if field.kind == "category" and field.name in codes]
     user, ad = (_entity([name for name in plain if groups[name] == group], columns) for group in ("user", "ad"))
-    if "ad" not in groups.values():
+    if "ad" not in groups.values() and len(fields) > 1 and all(field.kind == "number" for field in fields):
+        warnings.append(
+            "all columns hold numbers, and none is named as one of an ad: give one the group 'ad' if a server is to rank"
+        )
+    elif "ad" not in groups.values():
         ad = _likely_ad(fields, plain, columns, codes, user, time)
         groups[ad] = "ad"
         named.add(ad)
@@ -37,7 +38,11 @@ def with_groups(fields: list[Field], columns: dict[str, ColumnStats], time: str 
     for name in (field.name for field in fields):
         if name not in codes or name in named or columns[name].distinct < 2:
             continue
-        deciding = [group for group, entity in (("user", user), ("ad", ad)) if _decides(entity, name, codes)]
+        deciding = [
+            group
+            for group, entity in (("user", user), ("ad", ad))
+            if entity not in (None, name) and decides(columns[entity], columns[name])
+        ]
         if len(deciding) == 1:
             groups[name] = deciding[0]
             entity = user if deciding[0] == "user" else ad
@@ -72,21 +77,6 @@ def _entity(names: list[str], columns: dict[str, ColumnStats]) -> str | None:
     return max(names, key=lambda name: columns[name].distinct, default=None)
 
 
-def _pairs(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """How many different pairs of values there are."""
-    return len(np.unique(one * (other.max() + 1) + other))
-
-
-def _decides(entity: str | None, name: str, codes: dict[str, NDArray[np.int64]]) -> bool:
-    """Whether nearly each value of an entity has one value of the column, and this is no accident."""
-    if entity is None or entity == name or entity not in codes or len(codes[name]) < FEWEST:
-        return False
-    mine, theirs = codes[name], codes[entity]
-    entities = int(theirs.max()) + 1
-    shuffled = np.random.default_rng(0).permutation(mine)
-    return _pairs(theirs, mine) <= ONE * entities and _pairs(theirs, shuffled) >= MANY * entities
-
-
 def _likely_ad(
     fields: list[Field],
     plain: list[str],
@@ -98,7 +88,7 @@ def _likely_ad(
     """The field that is most likely to name the ads."""
     groups = {field.name: field.group for field in fields}
     free = [name for name in plain if groups[name] == "context" and columns[name].distinct <= RECURRING * columns[name].rows]
-    free = [name for name in free if not _decides(user, name, codes)] or free
+    free = [name for name in free if user in (None, name) or not decides(columns[user], columns[name])] or free
     within = None
     if user is not None and time in codes:
         within = codes[user] * (codes[time].max() + 1) + codes[time]
@@ -107,7 +97,7 @@ def _likely_ad(
             within = None
     if within is not None and free:
         requests = int(within.max()) + 1
-        free = [name for name in free if _pairs(within, codes[name]) > 1.05 * requests] or free
+        free = [name for name in free if pairs_of(within, codes[name]) > 1.05 * requests] or free
     others = [field.name for field in fields if field.derive is None and field.group == "context"]
     others = free or others or [field.name for field in fields if field.derive is None]
     return max(others, key=lambda name: columns[name].distinct)

@@ -6,11 +6,13 @@ nearly every row has a unique value.
 """
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pbodl.data.features.outcome import label_column
 from pbodl.data.features.tokens import WORDS as BY_WORDS
@@ -29,11 +31,13 @@ TIME_WORDS = {"time", "timestamp", "ts", "date", "datetime", "day", "hour", "whe
 GROUP_WORDS = {
     "user": {
         "user", "uid", "device", "cookie", "visitor", "member", "customer", "session", "age", "gender", "interests", "ip", "os",
-        "browser", "occupation",
+        "browser", "occupation", "person", "reader", "nutzer", "benutzer", "kunde", "besucher", "utilisateur", "usuario", "cliente",
     },
     "ad": {
         "ad", "ads", "adid", "campaign", "creative", "advertiser", "brand", "item", "product", "offer", "price", "bid", "movie",
         "film", "song", "track", "article", "book", "video", "sku", "listing", "title", "genre", "genres",
+        "job", "post", "advertisement", "anzeige", "werbung", "kampagne", "artikel", "produkt", "annonce", "produit", "anuncio",
+        "producto",
     },
 }  # fmt: skip
 PREDICTION_WORDS = {"p", "prob", "probability", "pred", "prediction", "ctr", "pctr", "pcvr"}
@@ -42,7 +46,8 @@ NUMBER_WORDS = {"price", "bid", "amount", "count", "num", "age", "duration", "se
 CODE_WORDS = {
     "id", "uid", "adid", "code", "type", "zip", "postal", "version", "hash", "key", "category", "class", "site", "page", "user",
     "device", "ad", "ads", "campaign", "creative", "advertiser", "brand", "item", "product", "offer", "movie", "cat", "index",
-    "slot", "position",
+    "slot", "position", "visitor", "cookie", "member", "customer", "session", "article", "song", "track", "book", "video", "sku",
+    "listing", "film", "publisher", "advertisement",
 }  # fmt: skip
 # Formats of whole numbers and of texts that are not ISO 8601; tried in this order, strictly.
 FORMATS = (
@@ -52,9 +57,13 @@ EARLIEST, LATEST = 631152000.0, 4102444800.0  # the years 1990 to 2099
 UNIQUE = 0.9  # above this share of rows with a unique value, treat the column as an id
 FEW = 20  # with fewer rows, uniqueness says nothing; with fewer values, whole numbers are codes
 SENTENCE = 3  # different words to a text, at least, of texts that are learned by their words
+ONE = 1.02  # values per entity, at most, of what the entity decides
+MANY = 1.3  # values per entity, at least, of what would be anybody's guess
+FEWEST = 100  # rows that say something
 SAMPLE = 1000  # values that are tried as times
 LISTED = 0.2  # above this share of texts with a list's separator, treat the column as a list
-PARTS = 16  # of a number, between the edges of its curve
+PARTS = 16  # of a number, between the edges of its curve, at most: the cube root of its rows
+FEWEST_PARTS = 4
 DENSE = 0.01  # of the numbers that count rows, at most this share may be left out, or begin anew
 RECENT = ((9.4e11, 2.6e12), (9.4e14, 2.6e15), (9.4e17, 2.6e18))  # milli-, micro- and nanoseconds of the years 2000 to 2050
 SPAN = 0.2  # between times of one log, at most, as a share of the time since 1970
@@ -230,7 +239,8 @@ def field_of(column: ColumnStats) -> Field:
         kind = "multi"
     elif _is_quantity(column, words):
         kind = "number"
-    edges = column.edges(PARTS) if kind == "number" else ()
+    parts = min(PARTS, max(FEWEST_PARTS, int((column.rows - column.missing) ** (1 / 3))))
+    edges = column.edges(parts) if kind == "number" else ()
     return Field(column.name, group=group, kind=kind, transform="curve" if edges else "buckets", edges=edges)
 
 
@@ -243,6 +253,28 @@ def by_words(column: ColumnStats) -> Field | None:
     if len(words) < SENTENCE * min(len(column.sample), SAMPLE) or len(set(words)) > len(words) / 2:
         return None
     return msgspec.structs.replace(field_of(column), kind="multi", split=BY_WORDS)
+
+
+def is_entity(column: ColumnStats, others: Sequence[ColumnStats]) -> bool:
+    """Whether whole numbers that are spread as counts are ids after all: each value has one value of another column of codes."""
+    if words_of(column) & NUMBER_WORDS or column.kind != "whole" or not _are_counts(column):
+        return False
+    return any(other is not column and 2 <= other.distinct < column.distinct and decides(column, other) for other in others)
+
+
+def decides(entity: ColumnStats, other: ColumnStats) -> bool:
+    """Whether nearly each value of an entity has one value of the other column, and this is no accident."""
+    if entity.codes is None or other.codes is None or len(entity.codes) != len(other.codes) or len(entity.codes) < FEWEST:
+        return False
+    entities = int(entity.codes.max()) + 1
+    if pairs_of(entity.codes, other.codes) > ONE * entities:
+        return False
+    return pairs_of(entity.codes, np.random.default_rng(0).permutation(other.codes)) >= MANY * entities
+
+
+def pairs_of(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """How many different pairs of values there are."""
+    return len(np.unique(one * (other.max() + 1) + other))
 
 
 def _is_quantity(column: ColumnStats, words: set[str]) -> bool:
@@ -261,7 +293,7 @@ def _is_quantity(column: ColumnStats, words: set[str]) -> bool:
 
 def _are_counts(column: ColumnStats) -> bool:
     """Whether whole numbers are spread as counts are: the small ones are all there, and most rows have one of them."""
-    numbers = pc.cast(column.sample, pa.float64()).to_numpy()
+    numbers = pc.cast(column.sample, pa.float64(), safe=False).to_numpy()
     small = numbers[(numbers >= 0) & (numbers < 10)]
     if column.low > 1 or len(small) < 8:
         return False

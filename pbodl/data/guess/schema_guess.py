@@ -19,6 +19,7 @@ from pbodl.data.guess.column_roles import (
     can_be_field,
     field_of,
     given_label,
+    is_entity,
     label_of,
     objection,
     proposed_label,
@@ -116,6 +117,10 @@ def guess(
     outcome = next((label_column(given) for given in (label, proposal) if given is not None), None)
     formats = {c.name: found for c in stats if c.name != outcome and (found := time_format_of(c, warnings))}
     likely = {column.name: field_of(column) for column in stats if column.name != outcome and can_be_field(column)}
+    for column in stats:
+        codes = [c for c in stats if c.name in likely and c.name not in formats and likely[c.name].kind != "number"]
+        if column.name in likely and likely[column.name].kind == "number" and is_entity(column, codes):
+            likely[column.name] = Field(column.name, group=likely[column.name].group)
     judged = [c for c in stats if c.name in likely and c.name not in formats]
     leaking = leaks(judged, likely, _first_clicks(sources, layout, rows, label))
     # Of several times, that with the most different values is the finest.

@@ -55,6 +55,12 @@ def test_there_is_always_an_ad():
     assert groups(found) == {"weather": "ad"}
 
 
+def test_of_several_numbers_none_is_the_ad():
+    found = guess([{"click": random.randrange(2), "weather": random.random(), "load": random.random()} for _ in range(200)])
+    assert groups(found) == {"weather": "context", "load": "context"}
+    assert any("give one the group 'ad' if a server is to rank" in warning for warning in found.warnings)
+
+
 def test_columns_that_repeat_others_are_left_out():
     data = rows(ad="ad_id", ad_name=lambda number, u, a: f"name {a}")
     for row in data:
@@ -110,3 +116,18 @@ def test_numbers_that_never_recur_repeat_each_other_only_in_the_same_order():
     more = {"amount": lambda number, u, a: amounts[number]} | more
     notes = {column.name: column.note for column in guess(rows(ad="ad_id", **more)).columns}
     assert (notes["amount"], notes["other"], "repeats 'amount'" in notes["cents"]) == ("", "", True)
+
+
+def test_whole_numbers_that_decide_others_are_ids_and_counts_are_not():
+    def spread(most):
+        return min(int(random.paretovariate(0.5)) - 1, random.randrange(most))
+
+    likes = [f"l{random.randrange(5)}" for _ in range(300)]
+    data = [
+        {"click": random.randrange(2), "wer": spread(300), "visits": spread(300), "ad_id": random.randrange(30)}
+        for _ in range(4000)
+    ]
+    found = guess([row | {"likes": likes[row["wer"]]} for row in data])
+    assert {field.name: field.kind for field in found.fields} == {
+        "wer": "category", "visits": "number", "ad_id": "category", "likes": "category",
+    }  # fmt: skip
