@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pbodl.data.guess.column_roles import decides, pairs_of, words_of
+from pbodl.data.guess.column_roles import FEW, decides, pairs_of, words_of
 from pbodl.data.guess.column_stats import ColumnStats
 from pbodl.data.schema import Field
 
@@ -24,11 +24,14 @@ def with_groups(fields: list[Field], columns: dict[str, ColumnStats], time: str 
     named = {name for name, group in groups.items() if group != "context"}
     plain = [field.name for field in fields if field.kind == "category" and field.name in codes]
     user, ad = (_entity([name for name in plain if groups[name] == group], columns) for group in ("user", "ad"))
-    if "ad" not in groups.values() and len(fields) > 1 and all(field.kind == "number" for field in fields):
-        warnings.append(
-            "all columns hold numbers, and none is named as one of an ad: give one the group 'ad' if a server is to rank"
-        )
-    elif "ad" not in groups.values():
+    # A number, or a code that takes few values, is no ad's.
+    ids = [name for name in plain if columns[name].kind != "whole" or columns[name].distinct > FEW]
+    lists = [field.name for field in fields if field.kind in ("multi", "vector")]
+    if "ad" not in groups.values() and len(fields) > 1 and not ids and not lists:
+        # Groups are for users and ads who meet.
+        warnings.append("no column looks like one of an ad, so all have one group: give one the group 'ad' if a server is to rank")
+        return [msgspec.structs.replace(field, group="context") for field in fields]
+    if "ad" not in groups.values():
         ad = _likely_ad(fields, plain, columns, codes, user, time)
         groups[ad] = "ad"
         named.add(ad)

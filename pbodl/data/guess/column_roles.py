@@ -62,7 +62,7 @@ MANY = 1.3  # values per entity, at least, of what would be anybody's guess
 FEWEST = 100  # rows that say something
 SAMPLE = 1000  # values that are tried as times
 LISTED = 0.2  # above this share of texts with a list's separator, treat the column as a list
-PARTS = 16  # of a number, between the edges of its curve, at most: the cube root of its rows
+PARTS = 16  # of a number, between the edges of its curve, at most: the fourth root of its rows
 FEWEST_PARTS = 4
 DENSE = 0.01  # of the numbers that count rows, at most this share may be left out, or begin anew
 RECENT = ((9.4e11, 2.6e12), (9.4e14, 2.6e15), (9.4e17, 2.6e18))  # milli-, micro- and nanoseconds of the years 2000 to 2050
@@ -80,10 +80,10 @@ def label_of(columns: list[ColumnStats], warnings: list[str], named: bool = True
 
     InputError if several have the name of a label: a model of clicks is none of sales, and only a person knows which is wanted.
     """
-    binary = [c for c in columns if c.distinct == 2 and (c.kind == "bool" or (c.low, c.high) == (0.0, 1.0) or _are_words(c))]
+    binary = [c for c in columns if _is_binary(c)]
     likely = [c for c in binary if words_of(c) & set(LABEL_WORDS)]
     # `click` rather than `click_allowed`; and one of several that say the same.
-    candidates = [c for c in likely if words_of(c) <= {*LABEL_WORDS, *LABEL_PREFIXES}] or likely
+    candidates = [c for c in likely if has_name_of_label(c)] or likely
     candidates = [c for place, c in enumerate(candidates) if not any(_same(c, other) for other in candidates[:place])]
     if len(candidates) > 1:
         names = [repr(c.name) for c in candidates]
@@ -110,6 +110,15 @@ def label_of(columns: list[ColumnStats], warnings: list[str], named: bool = True
     example = "" if proposal is None else f': for example `label = "{proposal}"`'
     warnings.append(f"no column can be taken for the label{hint}; give --label, or set `label`{example}")
     return None
+
+
+def has_name_of_label(column: ColumnStats) -> bool:
+    """Whether a column of two values has the name of a label, and no more than that."""
+    return _is_binary(column) and bool(words_of(column) & set(LABEL_WORDS)) and words_of(column) <= {*LABEL_WORDS, *LABEL_PREFIXES}
+
+
+def _is_binary(column: ColumnStats) -> bool:
+    return column.distinct == 2 and (column.kind == "bool" or (column.low, column.high) == (0.0, 1.0) or _are_words(column))
 
 
 def given_label(label: str, columns: list[ColumnStats]) -> str:
@@ -239,7 +248,7 @@ def field_of(column: ColumnStats) -> Field:
         kind = "multi"
     elif _is_quantity(column, words):
         kind = "number"
-    parts = min(PARTS, max(FEWEST_PARTS, int((column.rows - column.missing) ** (1 / 3))))
+    parts = min(PARTS, max(FEWEST_PARTS, int((column.rows - column.missing) ** 0.25)))
     edges = column.edges(parts) if kind == "number" else ()
     return Field(column.name, group=group, kind=kind, transform="curve" if edges else "buckets", edges=edges)
 

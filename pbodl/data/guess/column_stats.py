@@ -12,6 +12,9 @@ from pbodl.data.texts import BETWEEN, NUMBER, is_text, numbers
 GATHER = 1 << 17  # keys to wait for before they are sorted in
 POINTS = 4096  # numbers of a block that stand for all of them, at most
 DIGITS = 3  # of edges, relative to the span of the numbers
+EDGE = 0.02  # of the numbers on either side, that do not count for how far the others spread
+DENSE = 4  # times as many different numbers as parts, where an edge need not be one of them
+SKEWED = 3.0  # times farther to one side of the middle than to the other
 SEPARATOR = "\x1f"  # between the elements of a list
 JSON_LIST = r"^\[.*\]$"
 WHOLE = r"^[+-]?\d+$"
@@ -62,17 +65,25 @@ class ColumnStats:
         return len(self._keys)
 
     def edges(self, parts: int) -> tuple[float, ...]:
-        """The least number, the largest, and those between that cut all into so many parts of about the same size; fewer where
-        numbers repeat, and none if there are not two numbers."""
+        """The least number, the largest, and those between that cut all into so many parts of about the same size, or, of numbers
+        spread evenly about their middle, half way to parts of the same width; fewer where numbers repeat, and none if there are not
+        two numbers."""
         span = self.high - self.low
         if not 0.0 < span < np.inf:
             return ()
         seen, counts = (np.concatenate(parts) for parts in zip(*self._numbers, strict=True))
+        if self.distinct <= parts:
+            return tuple(sorted(set(seen.tolist())))
         order = np.argsort(seen, kind="stable")
         passed = np.cumsum(counts[order])
         places = np.searchsorted(passed, passed[-1] * np.arange(1, parts) / parts, side="right")
         digits = DIGITS - int(np.floor(np.log10(span)))
-        cuts = [self.low, *seen[order][places].tolist(), self.high]
+        inner = seen[order][places]
+        low, middle, high = seen[order][np.searchsorted(passed, passed[-1] * np.array([EDGE, 0.5, 1.0 - EDGE]), side="right")]
+        evenly = self.distinct > DENSE * parts
+        if evenly and max(middle - low, high - middle) <= SKEWED * min(middle - low, high - middle):
+            inner = (inner + np.linspace(low, high, parts + 1)[1:-1]) / 2
+        cuts = [self.low, *inner.tolist(), self.high]
         return tuple(sorted({round(cut, digits) + 0.0 for cut in cuts}))
 
     @property

@@ -34,10 +34,14 @@ def leaks(columns: list[ColumnStats], fields: dict[str, Field], clicks: NDArray[
         field = fields.get(column.name)
         codes = _binned(column) if field is not None and field.kind == "number" else column.codes
         rare = min(wanted.sum(), (~wanted).sum())
+        # Instead of nothing, many tools write a zero.
+        usual = column.codes == np.bincount(column.codes).argmax()
         if (column.present != wanted).sum() <= ABSENT * rare:
             notes[column.name] = "it is missing exactly where there is no click"
         elif _only_clicks(column.present, wanted):
             notes[column.name] = "it is missing wherever there is no click"
+        elif usual.mean() > 0.5 and _only_clicks(~usual, wanted):
+            notes[column.name] = "it has one and the same value wherever there is no click"
         else:
             rates = _rates(codes, wanted)
             if ((rates > 0.5) != wanted).sum() <= WRONG * rare:

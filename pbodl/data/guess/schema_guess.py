@@ -15,10 +15,13 @@ from pbodl.data.features.nested import objects_of
 from pbodl.data.features.outcome import clicks_of, label_column
 from pbodl.data.guess.column_groups import repeated, with_groups
 from pbodl.data.guess.column_roles import (
+    FEW,
     by_words,
     can_be_field,
+    decides,
     field_of,
     given_label,
+    has_name_of_label,
     is_entity,
     label_of,
     objection,
@@ -123,6 +126,9 @@ def guess(
             likely[column.name] = Field(column.name, group=likely[column.name].group)
     judged = [c for c in stats if c.name in likely and c.name not in formats]
     leaking = leaks(judged, likely, _first_clicks(sources, layout, rows, label))
+    if label is not None:
+        others = (c for c in stats if c.name in likely and has_name_of_label(c))
+        leaking = {c.name: "it has the name of a label, too" for c in others} | leaking
     # Of several times, that with the most different values is the finest.
     time = max((c.name for c in stats if c.name in formats), key=lambda name: _named(stats, name).distinct, default=None)
     figures = _figures(sources, layout, rows, label, time, formats.get(time or "", (None, None)), warnings)
@@ -147,7 +153,11 @@ def guess(
                 switch = f" (--keep {column.name} puts it back)" if column.name in leaking else ""
                 warnings.append(f"column {column.name!r} is left out: {note}{switch}")
         else:
-            fields.append(likely[column.name])
+            # Where something finer stands for the ad, its title is worth its words.
+            words = by_words(column)
+            if not any(decides(c, column) for c in stats if words is not None and _may_stand_for(c, column, likely)):
+                words = None
+            fields.append(words or likely[column.name])
         listed = role == "field" and fields[-1].kind == "multi" and column.kind == "text"
         distinct = column.elements if listed and column.elements else column.distinct
         guesses.append(ColumnGuess(column.name, column.kind, distinct, column.missing_share, role, note))
@@ -157,6 +167,12 @@ def guess(
         fields.insert(0, Field("hour_of_day", derive="hour_of_day"))
     names, (time_format, unit) = [source.name for source in sources], formats.get(time or "", (None, None))
     return Guess(names, seen, whole, guesses, label, time, time_format, unit, fields, figures, warnings, layout, proposal)
+
+
+def _may_stand_for(entity: ColumnStats, column: ColumnStats, likely: dict[str, Field]) -> bool:
+    """Whether a column of codes may stand for what another one describes: it is not coarser, and has no sentences itself."""
+    is_code = entity.name in likely and likely[entity.name].kind == "category"
+    return is_code and entity.name != column.name and entity.distinct >= column.distinct > FEW and by_words(entity) is None
 
 
 def _check_names(keep: Sequence[str], names: list[str]) -> None:

@@ -89,6 +89,8 @@ def test_of_two_labels_a_person_chooses():
     with pytest.raises(InputError, match="'click' and 'conversion' may each be the label; say which with --label click"):
         guess(data)
     found = guess(data, label="conversion")
+    assert {column.name: column.note for column in found.columns}["click"] == "it has the name of a label, too"
+    assert "click" in [field.name for field in guess(data, label="conversion", keep=["click"]).fields]
     assert found.label == "conversion" and found.figures.clicks == sum(row["conversion"] for row in data) / 400
     # A name that says more than that of a label is no second candidate, and neither is a copy.
     assert guess(of_labels(is_click=0.3, click_allowed=0.5)).label == "is_click"

@@ -31,15 +31,16 @@ def notes(found):
 
 
 LEAKS = {
-    "dwell": (lambda rng, y: np.where(y, rng.exponential(30, N), 0.0), "the label follows from it"),
+    "dwell": (lambda rng, y: np.where(y, rng.exponential(30, N), 0.0), "it has one and the same value"),
     "dwell_ms": (
         lambda rng, y: [int(x) if c else None for x, c in zip(rng.exponential(3e4, N), y, strict=True)],
         "missing exactly",
     ),
     "noisy_dwell": (lambda rng, y: np.exp(rng.normal(0, 1, N) + 3 * y), "it alone has an AUC of 0.9"),
     "outcome": (lambda rng, y: np.where(y, "visit", np.where(rng.random(N) < 0.5, "bounce", "skip")), "the label follows from it"),
-    "n_clicks": (lambda rng, y: y * rng.integers(1, 4, N), "the label follows from it"),
+    "n_clicks": (lambda rng, y: y * rng.integers(1, 4, N), "it has one and the same value"),
     "seen_at": (lambda rng, y: [f"2025-01-01 00:{i % 60:02d}" if c else None for i, c in enumerate(y)], "missing exactly"),
+    "sold": (lambda rng, y: y * (rng.random(N) < 0.2), "it has one and the same value"),
     "paid": (
         lambda rng, y: [9.5 + i % 7 if c and i % 3 == 0 else None for i, c in enumerate(y)],
         "missing wherever there is no click",
