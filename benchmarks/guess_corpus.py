@@ -44,7 +44,8 @@ def leaking(folder: Path) -> str:
     t = traffic(2)
     count, dwell = t.clicks * t.draws.integers(1, 4, ROWS), t.draws.exponential(20, ROWS).round(1)
     return write_csv(folder / "leaking.csv", rows_of({
-        "when": [seconds(n) for n in range(ROWS)], "visitor": t.user, "item": t.ad, "topic": t.topic[t.ad], "likes": t.taste[t.user],
+        "when": [seconds(n) for n in range(ROWS)], "visitor": t.user,
+        "item": t.ad, "topic": t.topic[t.ad], "likes": t.taste[t.user],
         "is_mobile": t.draws.integers(0, 2, ROWS), "dwell_time": np.where(t.clicks, dwell, 0.0), "n_clicks": count,
         "click_time": [seconds(n) + 5 if y else None for n, y in enumerate(t.clicks)],
         "outcome": np.where(t.clicks, "visit", "none"), "clicked": t.clicks,
@@ -87,7 +88,8 @@ def german(folder: Path) -> str:
     t = traffic(6)
     return write_csv(folder / "werbung.csv", rows_of({
         "Zeit": [f"{1 + n * 3 // ROWS:02d}.01.2025 {n * 72 // ROWS % 24:02d}:{n % 60:02d}:00" for n in range(ROWS)],
-        "Nutzer": t.user, "Vorliebe": t.taste[t.user], "Anzeige": t.ad, "Thema": t.topic[t.ad], "geklickt": np.where(t.clicks, "ja", "nein"),
+        "Nutzer": t.user, "Vorliebe": t.taste[t.user], "Anzeige": t.ad, "Thema": t.topic[t.ad],
+        "geklickt": np.where(t.clicks, "ja", "nein"),
     }), ";")  # fmt: skip
 
 
@@ -136,8 +138,8 @@ LOGS = [
     TestLog("leaks beside the label", "generated", leaking, Schema("clicked", [
         HOUR, user("visitor"), ad("item"), ad("topic"), user("likes"), Field("is_mobile")], time="when")),
     TestLog("ratings", "generated", ratings, Schema("rating >= 4", [
-        HOUR, user("userId"), curve("age", [18.0, 25.0, 32.0, 39.0, 46.0, 53.0], "user"), ad("movieId"), ad("genres", kind="multi")],
-        time="timestamp")),
+        HOUR, user("userId"), curve("age", [18.0, 25.0, 32.0, 39.0, 46.0, 53.0], "user"), ad("movieId"),
+        ad("genres", kind="multi")], time="timestamp")),
     TestLog("partitions of days", "generated", partitions, Schema("click", [
         user("user_id"), user("segment"), ad("ad_id"), ad("brand"), Field("slot")], time="day")),
     TestLog("no header, counts and codes", "generated", headless, Schema("c1", [

@@ -28,7 +28,8 @@ def marketplace(folder: Path) -> str:
         who = {"id": f"u{u}", "likes": [SKILLS[t.taste[u]], SKILLS[u % 6]]} if n % 50 else None
         rows.append({
             "event": {"ts": 1000 * seconds(n, 3 * ROWS), "page": f"/{n % 5}"}, "user": who,
-            "item": {"id": f"i{a}", "price": float(prices[a]), "labels": [SKILLS[t.topic[a]], f"l{a % 4}"]}, "clicked": bool(t.clicks[n]),
+            "item": {"id": f"i{a}", "price": float(prices[a]), "labels": [SKILLS[t.topic[a]], f"l{a % 4}"]},
+            "clicked": bool(t.clicks[n]),
         })  # fmt: skip
     return write_jsonl(folder / "market.jsonl", rows)
 
@@ -64,7 +65,8 @@ def jobs(folder: Path) -> str:
 def texts_of_json(folder: Path) -> str:
     t = traffic(24, device=lambda draws, u, a, hour: 0.5 * (u % 3 == 1))
     return write_csv(folder / "json.csv", rows_of({
-        "timestamp": [seconds(n) for n in range(ROWS)], "device": [json.dumps({"os": DEVICES[u % 3], "v": int(u % 5)}) for u in t.user],
+        "timestamp": [seconds(n) for n in range(ROWS)],
+        "device": [json.dumps({"os": DEVICES[u % 3], "v": int(u % 5)}) for u in t.user],
         "interests": [json.dumps([SKILLS[t.taste[u]], SKILLS[(u + 1) % 6]]) for u in t.user], "user": t.user, "creative": t.ad,
         "topics": [json.dumps([SKILLS[t.topic[a]]]) for a in t.ad], "label": t.clicks,
     }))  # fmt: skip
@@ -87,7 +89,8 @@ def searches(folder: Path) -> str:
         f"{SKILLS[t.taste[u]]} {NOUNS[int(t.draws.integers(6))]} near {int(t.draws.integers(10_000))} please" for u in t.user
     ]
     return write_csv(folder / "searches.csv", rows_of({
-        "Unnamed: 0": np.arange(ROWS), "impression": [f"{n * 2654435761 % 2**32:08x}" for n in range(ROWS)], "version": ["v3"] * ROWS,
+        "Unnamed: 0": np.arange(ROWS), "impression": [f"{n * 2654435761 % 2**32:08x}" for n in range(ROWS)],
+        "version": ["v3"] * ROWS,
         "query": queries, "ad": [f"a{a}" for a in t.ad], "topic": t.topic[t.ad], "position": t.draws.integers(1, 5, ROWS),
         "is_click": t.clicks,
     }))  # fmt: skip
@@ -133,7 +136,8 @@ LOGS = [
         HOUR, ad("headline", kind="multi", split="words"), ad("article_id"), user("reader"), user("section")], time="time")),
     TestLog("jobs, numbers and lists of both sides", "generated", jobs, Schema("opened", [
         user("person_id"), curve("income", [15e3, 25e3, 30e3, 35e3, 40e3, 45e3, 50e3, 55e3, 65e3], "user"),
-        user("skills", kind="multi"), ad("job_ad"), curve("quality", [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], "ad"), ad("wants", kind="multi"),
+        user("skills", kind="multi"), ad("job_ad"), curve("quality", [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], "ad"),
+        ad("wants", kind="multi"),
         curve("load", [0.0, 0.2, 0.4, 0.6, 0.8, 1.0])])),
     TestLog("JSON inside of CSV", "generated", texts_of_json, Schema("label", [
         HOUR, user("device.os"), user("device.v"), user("interests", kind="multi"), user("user"), ad("creative"),

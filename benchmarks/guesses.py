@@ -1,7 +1,7 @@
-"""`python -m benchmarks.guesses`: the guessed schema beside one by hand, on logs of other shapes; the table of docs/lab/first-hour.md.
+"""`python -m benchmarks.guesses`: the guessed schema beside one by hand, on logs of other shapes, for docs/lab/first-hour.md.
 
-Both schemas train the default model on the same rows, in one pass. The figure is the progressive log loss of the guess minus that of
-the hand. `--half built` takes the logs that were looked at while the guess was built, `--half held-out` the others.
+Both schemas train the default model on the same rows, in one pass. The figure is the progressive log loss of the guess minus that
+of the hand. `--half built` takes the logs that were looked at while the guess was built, `--half held-out` the others.
 """
 
 import argparse
@@ -48,9 +48,8 @@ def table(halves: list[str], only: str, show: bool) -> tuple[str, int]:
             differences.append(difference)
             worse += difference > BOUND
             mark = "**" if difference > BOUND else ""
-            lines.append(
-                f"| {log.name} | {log.source} | {half} | {rows:,} | {ctr:.3f} | {hand:.4f} | {guessed:.4f} | {mark}{difference:+.4f}{mark} |"
-            )
+            figures = f"{rows:,} | {ctr:.3f} | {hand:.4f} | {guessed:.4f} | {mark}{difference:+.4f}{mark}"
+            lines.append(f"| {log.name} | {log.source} | {half} | {figures} |")
             print(lines[-1], flush=True)
     print(f"{len(differences)} logs, {worse} lose more than {BOUND}; median {np.median(differences):+.4f}")
     return "\n".join(lines), worse

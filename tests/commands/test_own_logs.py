@@ -88,7 +88,8 @@ def test_training_without_a_configuration_says_what_it_guessed_and_keeps_it(fold
     assert code == 0, err
     for words in (
         "the schema is guessed from log.csv", "label: clicked, 0.24", "time: when", "user: user", "ad: thing",
-        "context: hour_of_day, visits (number), words (multi)", "'dwell' is left out: the label follows from it",
+        "context: hour_of_day, visits (number), words (multi)",
+        "'dwell' is left out: it has one and the same value wherever there is no click",
     ):  # fmt: skip
         assert words in said, err
     written = tomllib.loads((folder / "run" / "config.toml").read_text())["schema"]
