@@ -41,13 +41,33 @@ GROUP_WORDS = {
     },
 }  # fmt: skip
 PREDICTION_WORDS = {"p", "prob", "probability", "pred", "prediction", "ctr", "pctr", "pcvr"}
-NUMBER_WORDS = {"price", "bid", "amount", "count", "num", "age", "duration", "seconds", "days", "score", "distance", "revenue"}
+NUMBER_WORDS = {
+    "price",
+    "bid",
+    "amount",
+    "count",
+    "num",
+    "age",
+    "duration",
+    "seconds",
+    "days",
+    "score",
+    "distance",
+    "revenue",
+    "income",
+    "salary",
+}
 # Names of codes: whole numbers in such a column are no quantities.
 CODE_WORDS = {
     "id", "uid", "adid", "code", "type", "zip", "postal", "version", "hash", "key", "category", "class", "site", "page", "user",
     "device", "ad", "ads", "campaign", "creative", "advertiser", "brand", "item", "product", "offer", "movie", "cat", "index",
     "slot", "position", "visitor", "cookie", "member", "customer", "session", "article", "song", "track", "book", "video", "sku",
     "listing", "film", "publisher", "advertisement",
+}  # fmt: skip
+# These, too, but only in a name that has no other words: `region`, and not `region_width`.
+LONE_CODE_WORDS = {
+    "city", "town", "region", "state", "country", "address", "phone", "domain", "app", "topic", "channel", "carrier", "maker",
+    "model", "language", "segment", "placement", "store", "shop", "source", "network",
 }  # fmt: skip
 # Formats of whole numbers and of texts that are not ISO 8601; tried in this order, strictly.
 FORMATS = (
@@ -88,8 +108,8 @@ def label_of(columns: list[ColumnStats], warnings: list[str], named: bool = True
     if len(candidates) > 1:
         names = [repr(c.name) for c in candidates]
         raise InputError(
-            f"{', '.join(names[:-1])} and {names[-1]} may each be the label; say which with --label {candidates[0].name}, "
-            f"or `pbodl.guess(data, label={names[0]})`"
+            f"{', '.join(names[:-1])} and {names[-1]} may each be the label; say which with --label {candidates[0].name} (of "
+            f"`pbodl data inspect` and `pbodl train`), or `pbodl.guess(data, label={names[0]})`"
         )
     if candidates:
         return candidates[0].name
@@ -265,10 +285,14 @@ def by_words(column: ColumnStats) -> Field | None:
 
 
 def is_entity(column: ColumnStats, others: Sequence[ColumnStats]) -> bool:
-    """Whether whole numbers that are spread as counts are ids after all: each value has one value of another column of codes."""
+    """Whether whole numbers that are spread as counts are ids after all: each value has one value of another column of codes, and
+    no other column says which it is, as a user says which income."""
     if words_of(column) & NUMBER_WORDS or column.kind != "whole" or not _are_counts(column):
         return False
-    return any(other is not column and 2 <= other.distinct < column.distinct and decides(column, other) for other in others)
+    others = [other for other in others if other is not column and other.distinct >= 2]
+    if not any(other.distinct < column.distinct and decides(column, other) for other in others):
+        return False
+    return not any(other.distinct >= column.distinct and decides(other, column) for other in others)
 
 
 def decides(entity: ColumnStats, other: ColumnStats) -> bool:
@@ -293,7 +317,7 @@ def _is_quantity(column: ColumnStats, words: set[str]) -> bool:
         return "id" not in words
     if words & NUMBER_WORDS:
         return True
-    if words & CODE_WORDS or column.distinct <= FEW:
+    if words & CODE_WORDS or (words and words <= LONE_CODE_WORDS) or column.distinct <= FEW:
         return False
     there = column.rows - column.missing
     hardly_recurs = column.distinct > SPREAD * there and not (column.rising and column.distinct > UNIQUE * there)

@@ -131,3 +131,16 @@ def test_whole_numbers_that_decide_others_are_ids_and_counts_are_not():
     assert {field.name: field.kind for field in found.fields} == {
         "wer": "category", "visits": "number", "ad_id": "category", "likes": "category",
     }  # fmt: skip
+    # What a user has on the bank says nearly who it is, but is a quantity.
+    assets = random.sample(range(10), 10) + [spread(3000) for _ in range(290)]
+    data = [row | {"user_id": f"u{row['wer']}", "assets": assets[row["wer"]], "likes": likes[row["wer"]]} for row in data]
+    kinds = {field.name: field.kind for field in guess([{n: v for n, v in row.items() if n != "wer"} for row in data]).fields}
+    assert (kinds["assets"], kinds["user_id"]) == ("number", "category")
+
+
+def test_sentences_of_which_hardly_two_are_alike_are_learned_by_their_words():
+    words = ["cheap", "flight", "hotel", "paris", "rome", "beach"]
+    queries = {"query": lambda number, u, a: f"{random.choice(words)} {random.choice(words)} for {number} people"}
+    found = guess(rows(ad="ad_id", **queries, code=lambda number, u, a: f"x{number} y{number} z{number}"))
+    fields = {field.name: field for field in found.fields}
+    assert (fields["query"].kind, fields["query"].split, "code" in fields) == ("multi", "words", False)
