@@ -269,7 +269,7 @@ def field_of(column: ColumnStats) -> Field:
     elif _is_quantity(column, words):
         kind = "number"
     parts = min(PARTS, max(FEWEST_PARTS, int((column.rows - column.missing) ** 0.25)))
-    edges = column.edges(parts) if kind == "number" else ()
+    edges = column.curve_edges(parts) if kind == "number" else ()
     return Field(column.name, group=group, kind=kind, transform="curve" if edges else "buckets", edges=edges)
 
 

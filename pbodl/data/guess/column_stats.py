@@ -65,26 +65,41 @@ class ColumnStats:
         return len(self._keys)
 
     def edges(self, parts: int) -> tuple[float, ...]:
-        """The least number, the largest, and those between that cut all into so many parts of about the same size, or, of numbers
-        spread evenly about their middle, half way to parts of the same width; fewer where numbers repeat, and none if there are not
-        two numbers."""
-        span = self.high - self.low
-        if not 0.0 < span < np.inf:
+        """The least number, the largest, and those between that cut all into so many parts of about the same size; fewer where
+        numbers repeat, and none if there are not two numbers."""
+        if not self._has_span:
             return ()
-        seen, counts = (np.concatenate(parts) for parts in zip(*self._numbers, strict=True))
+        values, passed = self._ranked()
+        return self._rounded(values[_rank(passed, np.arange(1, parts) / parts)])
+
+    def curve_edges(self, parts: int) -> tuple[float, ...]:
+        """As `edges`, but of numbers spread evenly about their middle half way to parts of the same width; all numbers if they are
+        few."""
+        if not self._has_span:
+            return ()
+        values, passed = self._ranked()
         if self.distinct <= parts:
-            return tuple(sorted(set(seen.tolist())))
-        order = np.argsort(seen, kind="stable")
-        passed = np.cumsum(counts[order])
-        places = np.searchsorted(passed, passed[-1] * np.arange(1, parts) / parts, side="right")
-        digits = DIGITS - int(np.floor(np.log10(span)))
-        inner = seen[order][places]
-        low, middle, high = seen[order][np.searchsorted(passed, passed[-1] * np.array([EDGE, 0.5, 1.0 - EDGE]), side="right")]
-        evenly = self.distinct > DENSE * parts
-        if evenly and max(middle - low, high - middle) <= SKEWED * min(middle - low, high - middle):
+            return tuple(sorted(set(values.tolist())))
+        inner = values[_rank(passed, np.arange(1, parts) / parts)]
+        low, middle, high = values[_rank(passed, np.array([EDGE, 0.5, 1.0 - EDGE]))]
+        skew = max(middle - low, high - middle) > SKEWED * min(middle - low, high - middle)
+        if self.distinct > DENSE * parts and not skew:
             inner = (inner + np.linspace(low, high, parts + 1)[1:-1]) / 2
-        cuts = [self.low, *inner.tolist(), self.high]
-        return tuple(sorted({round(cut, digits) + 0.0 for cut in cuts}))
+        return self._rounded(inner)
+
+    @property
+    def _has_span(self) -> bool:
+        return bool(0.0 < self.high - self.low < np.inf)
+
+    def _ranked(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The numbers in rising order, and how many there are up to each."""
+        values, counts = (np.concatenate(parts) for parts in zip(*self._numbers, strict=True))
+        order = np.argsort(values, kind="stable")
+        return values[order], np.cumsum(counts[order])
+
+    def _rounded(self, inner: NDArray[np.float64]) -> tuple[float, ...]:
+        digits = DIGITS - int(np.floor(np.log10(self.high - self.low)))
+        return tuple(sorted({round(cut, digits) + 0.0 for cut in (self.low, *inner.tolist(), self.high)}))
 
     @property
     def elements(self) -> int:
@@ -174,6 +189,11 @@ class ColumnStats:
         # Whole numbers with gaps come as floats from many tools.
         whole = whole or (not is_text(kind) and bool((found == np.floor(found)).all()))
         return "whole" if whole else "fraction"
+
+
+def _rank(passed: NDArray[np.float64], fractions: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The indices of the numbers below which these fractions of all are."""
+    return np.searchsorted(passed, passed[-1] * fractions, side="right")
 
 
 def _thinned(values: NDArray[np.float64], counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
