@@ -13,6 +13,8 @@ from pbodl.commands.shared_options import (
     Columns,
     ConfigFile,
     Delimiter,
+    Keep,
+    Label,
     Paths,
     Preset,
     Seed,
@@ -79,10 +81,14 @@ def resample(
 
 @app.command("inspect", epilog="Example: pbodl data inspect clicks.csv > config.toml")
 def inspect_data(
-    path: Annotated[str, typer.Argument(help="File of the log.")], columns: Columns = None, delimiter: Delimiter = None
+    data: Paths,
+    label: Label = None,
+    keep: Keep = [],  # noqa: B006
+    columns: Columns = None,
+    delimiter: Delimiter = None,
 ) -> None:
-    """Guess a schema from a file. Prints it as TOML, ready to edit; notes go to stderr."""
-    found = guess(path, **layout_keys(columns, delimiter))
+    """Guess a schema from a log. Prints it as TOML, ready to edit; notes go to stderr."""
+    found = guess(data, **layout_keys(columns, delimiter), label=label, keep=keep)
     for warning in found.warnings:
         console.print(f"[yellow]note:[/] {escape(warning)}")
     print(guess_toml(found))

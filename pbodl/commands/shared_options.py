@@ -2,15 +2,19 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.markup import escape
 
+from pbodl.data.guess.guess_lines import guess_lines
 from pbodl.data.guess.schema_guess import guess
 from pbodl.data.log.csv_layout import delimiter_of
 from pbodl.data.schema import Schema
+from pbodl.errors import InputError
 from pbodl.interface.workflow import tables_for
 from pbodl.training.display import console
 from pbodl.training.presets import PRESETS
@@ -32,6 +36,8 @@ BadRows = Annotated[str, typer.Option(help="Action on a bad row: stop, or skip."
 BadRowsFile = Annotated[str | None, typer.Option(help="File that collects skipped rows with the reason.")]
 Columns = Annotated[str | None, typer.Option(help="Names of all columns of a CSV file without a header: click,user,ad.")]
 Delimiter = Annotated[str | None, typer.Option(help="Character between the values of a CSV file, or tab (default: find out).")]
+Label = Annotated[str | None, typer.Option(help='Column with the outcome, or a comparison, "rating >= 4" (default: find out).')]
+Keep = Annotated[list[str], typer.Option(help="Column to learn from, though the guess would leave it out; repeatable.")]
 Merge = Annotated[
     str | None, typer.Option(help=f"Rule for merging the workers' updates: {', '.join(MERGES)} (the paper's); training.merge.")
 ]
@@ -73,17 +79,36 @@ def read_with(schema: Schema, columns: str | None, delimiter: str | None) -> Sch
 
 
 def chosen_tables(
-    config: Path | None, preset: str | None, data: list[str], out: Path, resume: bool, layout: dict[str, Any] | None = None
+    config: Path | None,
+    preset: str | None,
+    data: list[str],
+    out: Path,
+    resume: bool,
+    layout: dict[str, Any] | None = None,
+    label: str | None = None,
+    keep: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The configuration from a file, a preset or the run to resume; without any, one with a schema guessed from the data."""
 
     def guessing(source: Any) -> Schema:
-        schema = guess(data[0], **(layout or {})).schema()
-        console.print(f"no --config and no --preset: the schema is guessed from {data[0]} (see `pbodl data inspect`)")
+        found = guess(source, **(layout or {}), label=label, keep=keep)
+        schema = found.schema()
+        console.print(f"no --config and no --preset: the schema is guessed from {found.files[0]} (see `pbodl data inspect`)")
+        for line in guess_lines(found):
+            console.print(f"  {escape(line)}")
         return schema
 
     tables = tables_for(data, config=config, preset=preset, resumed=out if resume else None, guessing=guessing)
-    return tables | ({"schema": {**tables["schema"], **layout}} if layout and isinstance(tables.get("schema"), dict) else {})
+    schema = tables.get("schema")
+    if not isinstance(schema, dict):
+        return tables
+    if label is not None and schema.get("label") != label:
+        raise InputError(f"--label is {label!r}, but the configuration has the label {schema.get('label')!r}; change it there")
+    sources = [field.get("column", field.get("name")) for field in schema.get("fields", [])]
+    for name in keep:
+        if name not in sources:
+            raise InputError(f"--keep names {name!r}, which is no field of the configuration; add it there")
+    return tables | ({"schema": {**schema, **layout}} if layout else {})
 
 
 def print_json(result: dict[str, Any], as_json: bool) -> None:

@@ -17,7 +17,9 @@ from pbodl.commands.shared_options import (
     ConfigFile,
     Delimiter,
     Engine,
+    Keep,
     Kind,
+    Label,
     Merge,
     Minibatch,
     Paths,
@@ -65,6 +67,8 @@ def train(
     minibatch: Minibatch = None,
     wire_bits: WireBits = 16,
     shard_timeout: ShardTimeout = SHARD_TIMEOUT,
+    label: Label = None,
+    keep: Keep = [],  # noqa: B006
     columns: Columns = None,
     delimiter: Delimiter = None,
     bad_rows: BadRows = "stop",
@@ -76,9 +80,8 @@ def train(
     options = {"model.kind": model, "training.negative_rate": negative_rate, "training.every": every, "training.merge": merge}
     options["training.burn_in"] = burn_in
     changes = [*changes, *(f"{key}={value}" for key, value in options.items() if value is not None)]
-    settings = check_config(
-        with_changes(chosen_tables(config, preset, data, out, resume, layout_keys(columns, delimiter)), changes)
-    )
+    tables = chosen_tables(config, preset, data, out, resume, layout_keys(columns, delimiter), label, keep)
+    settings = check_config(with_changes(tables, changes))
     training = settings.training
     how: dict[str, Any] = {"prepare": threads_for(workers, training.merge, training.burn_in)}
     if engine == "ray":

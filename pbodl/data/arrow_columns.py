@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pbodl._jit import jit
 from pbodl.data.batch import Batch
 from pbodl.data.features.crosses import cross_keys, crosses_of
-from pbodl.data.features.former_names import renamed_table
+from pbodl.data.features.former_names import named_columns, renamed_table
+from pbodl.data.features.nested import flattened_table
 from pbodl.data.features.number_curves import curve_features
 from pbodl.data.features.outcome import clicks_of
 from pbodl.data.features.tokens import holds_lists, split_texts
@@ -44,7 +45,7 @@ class KeyColumn(NamedTuple):
 
 def from_table(schema: Schema, table: pa.Table, labelled: bool) -> Batch:
     """The batch of an Arrow table; columns that the schema does not name are ignored."""
-    n, table = table.num_rows, renamed_table(schema, table)
+    n, table = table.num_rows, renamed_table(schema, flattened_table(table, named_columns(schema)))
     needed = labelled or any(field.derive for field in schema.fields)
     times = np.zeros(n)
     if schema.time is not None and (needed or schema.time in table.column_names):

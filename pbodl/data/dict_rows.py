@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pbodl.data.batch import Batch
 from pbodl.data.features.crosses import cross_keys, crosses_of
 from pbodl.data.features.former_names import renamed_row
-from pbodl.data.features.nested import flattened
+from pbodl.data.features.nested import flattened, objects_of
 from pbodl.data.features.outcome import outcome_of
 from pbodl.data.features.tokens import pieces
 from pbodl.data.features.vectors import parse_vector
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     known: frozenset[str]  # these, and label, time and weight
     indices: NDArray[np.int32]  # 0, 1, 2, ... for each field
     derived: frozenset[str]  # what fields derive from the time
-    nested: bool  # a column has a name with a dot
+    objects: frozenset[str]  # what holds the columns that have names with dots
     ragged: bool  # samples differ in length
     renamed: bool  # fields have former names
 
@@ -51,6 +51,7 @@ def _plan(schema: Schema) -> Plan:
     columns = frozenset(field.source for field in fields if field.source is not None)
     required = columns - {field.source for field in fields if field.optional}
     special = {schema.label, schema.label_column, schema.time, schema.weight}
+    former = [alias for aliases in schema.former_columns.values() for alias in aliases]
     known = {name for name in special if name is not None} | {field.name for field in fields if field.derive is not None}
     return Plan(
         np.array([field_seed(field.key_name) for field in fields], dtype=np.uint64),
@@ -59,7 +60,7 @@ def _plan(schema: Schema) -> Plan:
         columns | known | set(schema.retired),
         np.arange(len(fields), dtype=np.int32),
         frozenset(field.derive for field in fields if field.derive is not None),
-        any("." in (name or "") for name in columns | special),
+        objects_of(name for name in columns | special | {*former} if name is not None),
         any(field.has_several for field in fields),
         bool(schema.former_columns),
     )
@@ -71,10 +72,11 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
         if not isinstance(row, Mapping):
             raise InputError(f"row {number} is of type {type(row).__name__}; every row must be a dict")
     plan = _plan(schema)
+    given = rows
+    if plan.objects:
+        rows = [flattened(row, plan.objects) for row in rows]
     if plan.renamed:
         rows = [renamed_row(schema, row) for row in rows]
-    if plan.nested:
-        rows = [flattened(row) for row in rows]
     times = _times(schema, rows, labelled)
     moments = {what: derived(what, times).tolist() for what in plan.derived}
     texts: list[bytes] = []
@@ -82,7 +84,7 @@ def from_rows(schema: Schema, rows: Sequence[Row], labelled: bool) -> Batch:
     ends = [0]  # after each field of each row
     for number, row in enumerate(rows):
         if not plan.columns <= row.keys():
-            _refuse_slips(plan, row, number)
+            _refuse_slips(plan, row, number, given[number])
         for name, field in plan.steps:
             if field is None:
                 try:
@@ -185,11 +187,15 @@ def _read_vector(field: Field, value: Any, number: int, texts: list[bytes], mult
 READERS = {"number": _read_number, "multi": _read_list, "vector": _read_vector}
 
 
-def _refuse_slips(plan: Plan, row: Row, number: int) -> None:
-    """A row that lacks a field and has an unknown key has most likely misspelt the field."""
+def _refuse_slips(plan: Plan, row: Row, number: int, given: Row) -> None:
+    """A row that lacks a field and has an unknown key has most likely misspelt the field; `given` is the row with its objects."""
     strange = [str(name) for name in row if name not in plan.known]
-    if strange:
-        lacking = [name for name, _ in plan.steps if name and name not in row]
+    lacking = [name for name, _ in plan.steps if name and name not in row]
+    # An object that is null, or has less in it than others, is no slip, unless it has unknown keys.
+    excused = {name.split(".")[0] for name in lacking if "." in name and name.split(".")[0] in given}
+    excused -= {name.split(".")[0] for name in strange if "." in name}
+    lacking = [name for name in lacking if name.split(".")[0] not in excused]
+    if strange and lacking:
         raise InputError(
             f"row {number}: unknown field {strange[0]!r}{nearest(strange[0], lacking)}; "
             f"fields are: {', '.join(dict.fromkeys(name for name, _ in plan.steps if name))}"

@@ -6,7 +6,7 @@ The commands themselves use `tables_for` and `watched` from here, so both ways r
 import contextlib
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,15 @@ from pbodl.training.session import Interrupted
 from pbodl.training.session import train as train_log
 
 
-def guess(source: Any, rows: int = 1_000_000) -> Schema:
+def guess(source: Any, rows: int = 1_000_000, label: str | None = None, keep: Sequence[str] = ()) -> Schema:
     """Guess a schema: label, time, fields and their groups. What is doubtful comes as warnings.
 
     source  a path, a list of dicts, or a data frame or table (pandas, polars, pyarrow)
     rows    the number of rows to look at
+    label   the label, if it is known: a column, or a comparison such as "rating >= 4"
+    keep    columns to learn from, though the guess would leave them out
     """
-    found = guess_log(source, rows)
+    found = guess_log(source, rows, label=label, keep=keep)
     for doubt in found.warnings:
         warnings.warn(doubt, stacklevel=2)
     return found.schema()

@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import tomllib
 
 import numpy as np
 import pytest
@@ -76,3 +77,45 @@ def test_refusals(folder):
     code, _, err, _ = run_pbodl("data", "inspect", "log.tsv", "--delimiter", "xyz")
     assert (code, "the delimiter is 'xyz'" in err) == (2, True)
     assert not (folder / "run").exists()
+
+
+def test_training_without_a_configuration_says_what_it_guessed_and_keeps_it(folder):
+    columns = [*NAMES, "dwell"]
+    with open("log.csv", "w", newline="") as file:
+        csv.writer(file).writerows([columns, *([*row, 3.5 + n % 9 if row[0] == "yes" else 0] for n, row in enumerate(rows()))])
+    code, _, err, _ = run_pbodl("train", "log.csv", "--out", "run")
+    said = " ".join(err.split())
+    assert code == 0, err
+    for words in (
+        "the schema is guessed from log.csv", "label: clicked, 0.24", "time: when", "user: user", "ad: thing",
+        "context: hour_of_day, visits (number), words (multi)",
+        "'dwell' is left out: it has one and the same value wherever there is no click",
+    ):  # fmt: skip
+        assert words in said, err
+    written = tomllib.loads((folder / "run" / "config.toml").read_text())["schema"]
+    assert (written["label"], written["time"]) == ("clicked", "when")
+    assert [field["name"] for field in written["fields"]] == ["hour_of_day", "user", "thing", "visits", "words"]
+    # What was written trains the same model.
+    assert run_pbodl("train", "log.csv", "--config", "run/config.toml", "--out", "again").code == 0
+    assert load("again").schema == load("run").schema
+    assert run_pbodl("train", "log.csv", "--out", "kept", "--keep", "dwell").code == 0
+    assert "dwell" in [field.name for field in load("kept").schema.fields]
+
+
+def test_the_label_on_the_command_line(folder):
+    with open("log.csv", "w", newline="") as file:
+        csv.writer(file).writerows([[*NAMES, "conversion"], *([*row, int(n % 9 == 0)] for n, row in enumerate(rows()))])
+    code, _, err, _ = run_pbodl("train", "log.csv", "--out", "run")
+    assert (code, "'clicked' and 'conversion' may each be the label; say which with --label clicked" in " ".join(err.split())) == (
+        2,
+        True,
+    )
+    assert run_pbodl("data", "inspect", "log.csv").code == 2
+    code, out, _, _ = run_pbodl("data", "inspect", "log.csv", "--label", "conversion")
+    assert code == 0 and tomllib.loads(out)["schema"]["label"] == "conversion"
+    (folder / "config.toml").write_text(out)
+    assert run_pbodl("train", "log.csv", "--out", "run", "--label", "conversion").code == 0
+    code, _, err, _ = run_pbodl("train", "log.csv", "--out", "other", "--config", "config.toml", "--label", "clicked")
+    assert (code, "the configuration has the label 'conversion'; change it there" in " ".join(err.split())) == (2, True)
+    code, _, err, _ = run_pbodl("train", "log.csv", "--out", "other", "--config", "config.toml", "--keep", "nothing")
+    assert (code, "no field of the configuration" in " ".join(err.split())) == (2, True)

@@ -1,12 +1,20 @@
 """Data from before a migration of the schema: columns under their former names, and columns that did not exist yet."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pbodl.data.schema import Schema
+
+
+@functools.lru_cache(maxsize=256)
+def named_columns(schema: Schema) -> Sequence[str]:
+    """The columns that a schema names, present and former ones."""
+    former = [alias for aliases in schema.former_columns.values() for alias in aliases]
+    return [name for name in (*schema.sources, *former, schema.label_column, schema.time, schema.weight) if name is not None]
 
 
 def renamed_row(schema: Schema, row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,12 +5,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pbodl.data.features.tokens import split_texts
 from pbodl.data.hashing import hash_array
-from pbodl.data.texts import BETWEEN, NUMBER, is_text
+from pbodl.data.texts import BETWEEN, NUMBER, is_text, numbers
 
 GATHER = 1 << 17  # keys to wait for before they are sorted in
 POINTS = 4096  # numbers of a block that stand for all of them, at most
 DIGITS = 3  # of edges, relative to the span of the numbers
+EDGE = 0.02  # of the numbers on either side, that do not count for how far the others spread
+DENSE = 4  # times as many different numbers as parts, where an edge need not be one of them
+SKEWED = 3.0  # times farther to one side of the middle than to the other
+SEPARATOR = "\x1f"  # between the elements of a list
+JSON_LIST = r"^\[.*\]$"
 WHOLE = r"^[+-]?\d+$"
 
 
@@ -21,9 +27,11 @@ class ColumnStats:
     distinct       different values that are there (of lists: elements)
     kind           "whole" or "fraction" numbers, "text", "list", "time" (timestamps and dates), or "bool"
     low, high      of numbers
-    listed         share of texts with the sign that stands between the values of a list
+    listed         share of texts with the sign that stands between the values of a list, or that are lists in JSON
     sample         the different values of the first block
-    codes          of the first block: a number for each value, in order of appearance; missing has one, too; None for lists
+    codes          of the first block: a number for each value, in order of appearance; missing has one, too
+    values         of the first block: the value of each code; of a list, its elements as one text
+    present        of the first block: whether a row has a value
     counts         of the first block: how often each value of the sample occurs
     rising         every number is larger than the one before it
     """
@@ -34,6 +42,8 @@ class ColumnStats:
         self.low, self.high = np.inf, -np.inf
         self.sample: pa.Array = pa.array([], pa.string())
         self.codes: NDArray[np.int64] | None = None
+        self.values: pa.Array = pa.array([], pa.string())
+        self.present: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         self.counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.rising = True
         self._keys: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
@@ -44,6 +54,12 @@ class ColumnStats:
         self._numbers: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []  # of each block: rising ones, and their counts
 
     @property
+    def first_numbers(self) -> NDArray[np.float64]:
+        """The numbers of the first block, row by row; NaN is missing."""
+        held = self.values if not is_text(self.values.type) else numbers(pc.cast(self.values, pa.large_string()))
+        return pc.fill_null(pc.cast(held, pa.float64(), safe=False), np.nan).to_numpy(zero_copy_only=False)[self.codes]
+
+    @property
     def distinct(self) -> int:
         self._gather()
         return len(self._keys)
@@ -51,16 +67,39 @@ class ColumnStats:
     def edges(self, parts: int) -> tuple[float, ...]:
         """The least number, the largest, and those between that cut all into so many parts of about the same size; fewer where
         numbers repeat, and none if there are not two numbers."""
-        span = self.high - self.low
-        if not 0.0 < span < np.inf:
+        if not self._has_span:
             return ()
-        numbers, counts = (np.concatenate(parts) for parts in zip(*self._numbers, strict=True))
-        order = np.argsort(numbers, kind="stable")
-        passed = np.cumsum(counts[order])
-        places = np.searchsorted(passed, passed[-1] * np.arange(1, parts) / parts, side="right")
-        digits = DIGITS - int(np.floor(np.log10(span)))
-        cuts = [self.low, *numbers[order][places].tolist(), self.high]
-        return tuple(sorted({round(cut, digits) + 0.0 for cut in cuts}))
+        values, passed = self._ranked()
+        return self._rounded(values[_rank(passed, np.arange(1, parts) / parts)])
+
+    def curve_edges(self, parts: int) -> tuple[float, ...]:
+        """As `edges`, but of numbers spread evenly about their middle half way to parts of the same width; all numbers if they are
+        few."""
+        if not self._has_span:
+            return ()
+        values, passed = self._ranked()
+        if self.distinct <= parts:
+            return tuple(sorted(set(values.tolist())))
+        inner = values[_rank(passed, np.arange(1, parts) / parts)]
+        low, middle, high = values[_rank(passed, np.array([EDGE, 0.5, 1.0 - EDGE]))]
+        skew = max(middle - low, high - middle) > SKEWED * min(middle - low, high - middle)
+        if self.distinct > DENSE * parts and not skew:
+            inner = (inner + np.linspace(low, high, parts + 1)[1:-1]) / 2
+        return self._rounded(inner)
+
+    @property
+    def _has_span(self) -> bool:
+        return bool(0.0 < self.high - self.low < np.inf)
+
+    def _ranked(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The numbers in rising order, and how many there are up to each."""
+        values, counts = (np.concatenate(parts) for parts in zip(*self._numbers, strict=True))
+        order = np.argsort(values, kind="stable")
+        return values[order], np.cumsum(counts[order])
+
+    def _rounded(self, inner: NDArray[np.float64]) -> tuple[float, ...]:
+        digits = DIGITS - int(np.floor(np.log10(self.high - self.low)))
+        return tuple(sorted({round(cut, digits) + 0.0 for cut in (self.low, *inner.tolist(), self.high)}))
 
     @property
     def elements(self) -> int:
@@ -94,11 +133,14 @@ class ColumnStats:
         if pa.types.is_nested(values.type) and (not lists or pa.types.is_nested(values.type.value_type)):
             self._kinds.add("nested")
             return
+        if self.codes is None and self.rows == len(column):
+            plain = pc.binary_join(pc.cast(values, pa.list_(pa.string())), SEPARATOR) if lists else values
+            coded = pc.dictionary_encode(plain, null_encoding="encode")
+            self.codes, self.values = coded.indices.to_numpy().astype(np.int64), coded.dictionary
+            self.present = _is_there(plain).to_numpy(zero_copy_only=False)
         if lists:
             self.missing += values.null_count
             values = values.flatten()
-        elif self.codes is None and self.rows == len(column):
-            self.codes = pc.dictionary_encode(values, null_encoding="encode").indices.to_numpy().astype(np.int64)
         there = values.filter(_is_there(values))
         self.missing += 0 if lists else len(values) - len(there)
         if not len(there):
@@ -114,11 +156,11 @@ class ColumnStats:
         self._kinds.add("list" if lists else self._kind_of(distinct, counts))
         if is_text(there.type):
             self._texts += len(there)
-            listed = pc.sum(pc.match_substring(there, BETWEEN)).as_py()
+            signs = pc.or_(pc.match_substring(distinct, BETWEEN), pc.match_substring_regex(distinct, JSON_LIST))
+            listed = int(counts[signs.to_numpy(zero_copy_only=False)].sum())
             self._listed += listed
             if listed:
-                parts = pc.split_pattern(pc.cast(distinct, pa.large_string()), BETWEEN).flatten()
-                self._elements = np.union1d(self._elements, _keys(parts))
+                self._elements = np.union1d(self._elements, _keys(split_texts(distinct, BETWEEN).flatten()))
 
     def _gather(self) -> None:
         keys = np.sort(np.concatenate([self._keys, *self._new]))
@@ -140,24 +182,29 @@ class ColumnStats:
             whole = pa.types.is_integer(kind)
         else:
             return "text"
-        numbers = pc.cast(distinct, pa.float64(), safe=False).to_numpy()
-        self.rising = self.rising and bool((np.diff(numbers) > 0).all()) and bool(numbers[0] > self.high)
-        self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
-        self._numbers.append(_thinned(numbers, counts))
+        found = pc.cast(distinct, pa.float64(), safe=False).to_numpy()
+        self.rising = self.rising and bool((np.diff(found) > 0).all()) and bool(found[0] > self.high)
+        self.low, self.high = min(self.low, float(found.min())), max(self.high, float(found.max()))
+        self._numbers.append(_thinned(found, counts))
         # Whole numbers with gaps come as floats from many tools.
-        whole = whole or (not is_text(kind) and bool((numbers == np.floor(numbers)).all()))
+        whole = whole or (not is_text(kind) and bool((found == np.floor(found)).all()))
         return "whole" if whole else "fraction"
 
 
-def _thinned(numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _rank(passed: NDArray[np.float64], fractions: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The indices of the numbers below which these fractions of all are."""
+    return np.searchsorted(passed, passed[-1] * fractions, side="right")
+
+
+def _thinned(values: NDArray[np.float64], counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The numbers in rising order and their counts; of many numbers, some at equal distances in rank, for all others."""
-    order = np.argsort(numbers)
-    numbers, counts = numbers[order], counts[order]
-    if len(numbers) <= POINTS:
-        return numbers, counts.astype(np.float64)
+    order = np.argsort(values)
+    values, counts = values[order], counts[order]
+    if len(values) <= POINTS:
+        return values, counts.astype(np.float64)
     passed = np.cumsum(counts)
     ranks = passed[-1] * (np.arange(POINTS) + 0.5) / POINTS
-    return numbers[np.searchsorted(passed, ranks, side="right")], np.full(POINTS, passed[-1] / POINTS)
+    return values[np.searchsorted(passed, ranks, side="right")], np.full(POINTS, passed[-1] / POINTS)
 
 
 def _keys(distinct: pa.Array) -> NDArray[np.uint64]:

@@ -9,16 +9,33 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from pbodl.data.features.nested import objects_of
 from pbodl.data.features.outcome import clicks_of, label_column
 from pbodl.data.guess.column_groups import repeated, with_groups
-from pbodl.data.guess.column_roles import field_of, label_of, objection, proposed_label, time_format_of
+from pbodl.data.guess.column_roles import (
+    FEW,
+    by_words,
+    can_be_field,
+    decides,
+    field_of,
+    given_label,
+    has_name_of_label,
+    is_entity,
+    label_of,
+    objection,
+    proposed_label,
+    time_format_of,
+)
 from pbodl.data.guess.column_stats import ColumnStats
+from pbodl.data.guess.leaks import leaks
 from pbodl.data.known.criteo import CRITEO
+from pbodl.data.log.added_columns import LOOK, json_columns
 from pbodl.data.log.log_reader import open_file
 from pbodl.data.log.log_sources import LogSource, find_sources
 from pbodl.data.log.row_blocks import Layout, LogFile, RowBlock
-from pbodl.data.schema import Field, Schema
+from pbodl.data.schema import Field, Schema, nearest
 from pbodl.data.texts import is_text, times
 from pbodl.data.times import hours_of_day, parse_times
 from pbodl.errors import InputError
@@ -68,46 +85,81 @@ class Guess(NamedTuple):
         """InputError if no column can be the label, or none can be learned from."""
         if self.label is None or not self.fields:
             lacking = "the label" if self.label is None else "a field"
-            raise InputError(f"no column of {self.files[0]} can be taken for {lacking}; write the schema yourself")
+            hint = "say which it is with --label, or" if self.label is None else "keep one with --keep, or"
+            why = next((f" ({warning})" for warning in self.warnings if self.label is None and "the label" in warning), "")
+            raise InputError(f"no column of {self.files[0]} can be taken for {lacking}{why}; {hint} write the schema yourself")
         about_time: dict[str, Any] = {"time": self.time, "time_format": self.time_format, "time_unit": self.time_unit}
         columns, delimiter = self.layout.columns, self.layout.delimiter
         return Schema(label=self.label, fields=self.fields, columns=columns, delimiter=delimiter, **about_time)
 
 
-def guess(paths: Any, rows: int = 1_000_000, columns: Sequence[str] = (), delimiter: str | None = None) -> Guess:
+def guess(
+    paths: Any,
+    rows: int = 1_000_000,
+    columns: Sequence[str] = (),
+    delimiter: str | None = None,
+    label: str | None = None,
+    keep: Sequence[str] = (),
+) -> Guess:
     """A guess from the first `rows` rows of a log (and a few more, to the end of a block).
 
     paths               as for `open_log`: files, or rows in memory
     columns, delimiter  as in the schema, for CSV files that need them
+    label               the label, if it is known; InputError if it is not and several columns may be it
+    keep                columns to learn from, though they seem to give the label away, or to say nothing
     """
     if rows < 1:
         raise InputError(f"rows is {rows}; it must be a whole number of at least 1")
     sources, warnings = find_sources(paths), list[str]()
     layout = _layout(sources[0], Layout(columns, delimiter), warnings)
     stats, seen, whole = _gathered(sources, layout, rows, warnings)
-    label = label_of(stats, warnings, named=not layout.columns or bool(columns))
+    _check_names(keep, [column.name for column in stats])
+    headed = not layout.columns or bool(columns)
+    label = label_of(stats, warnings, named=headed) if label is None else given_label(label, stats)
     proposal = proposed_label(stats) if label is None else None
     outcome = next((label_column(given) for given in (label, proposal) if given is not None), None)
     formats = {c.name: found for c in stats if c.name != outcome and (found := time_format_of(c, warnings))}
+    likely = {column.name: field_of(column) for column in stats if column.name != outcome and can_be_field(column)}
+    for column in stats:
+        codes = [c for c in stats if c.name in likely and c.name not in formats and likely[c.name].kind != "number"]
+        if column.name in likely and likely[column.name].kind == "number" and is_entity(column, codes):
+            likely[column.name] = Field(column.name, group=likely[column.name].group)
+    judged = [c for c in stats if c.name in likely and c.name not in formats]
+    leaking = leaks(judged, likely, _first_clicks(sources, layout, rows, label))
+    if label is not None:
+        others = (c for c in stats if c.name in likely and has_name_of_label(c))
+        leaking = {c.name: "it has the name of a label, too" for c in others} | leaking
     # Of several times, that with the most different values is the finest.
     time = max((c.name for c in stats if c.name in formats), key=lambda name: _named(stats, name).distinct, default=None)
     figures = _figures(sources, layout, rows, label, time, formats.get(time or "", (None, None)), warnings)
     if figures.first is None:
         time = None  # not all rows have one
-    copies = repeated([c for c in stats if c.name != time])
+    kinds = {name: field.kind for name, field in likely.items()}
+    copies = repeated([c for c in stats if c.name != time], kinds, outcome)
     fields: list[Field] = []
     guesses: list[ColumnGuess] = []
     for column in stats:
         role, note = "field", ""
         if column.name in (outcome, time):
             role = "time" if column.name == time else "label" if label else "left out"
-        elif note := objection(column, seen, column.name in formats) or _copy(column.name, copies):
-            role = "left out"
-            warnings.append(f"column {column.name!r} is left out: {note}")
+        elif note := _note(column, seen, column.name in formats, copies, leaking):
+            # What is one of its kind as a whole may say something by its words.
+            words = None if column.name in leaking else by_words(column)
+            role = "field" if words is not None or (column.name in keep and column.name in likely) else "left out"
+            if role == "field":
+                note = ""
+                fields.append(words or likely[column.name])
+            else:
+                switch = f" (--keep {column.name} puts it back)" if column.name in leaking else ""
+                warnings.append(f"column {column.name!r} is left out: {note}{switch}")
         else:
-            fields.append(field_of(column))
+            # Where something finer stands for the ad, its title is worth its words.
+            words = by_words(column)
+            if not any(decides(c, column) for c in stats if words is not None and _may_stand_for(c, column, likely)):
+                words = None
+            fields.append(words or likely[column.name])
         listed = role == "field" and fields[-1].kind == "multi" and column.kind == "text"
-        distinct = column.elements if listed else column.distinct
+        distinct = column.elements if listed and column.elements else column.distinct
         guesses.append(ColumnGuess(column.name, column.kind, distinct, column.missing_share, role, note))
     if fields:
         fields = with_groups(fields, {column.name: column for column in stats}, time, warnings)
@@ -117,12 +169,40 @@ def guess(paths: Any, rows: int = 1_000_000, columns: Sequence[str] = (), delimi
     return Guess(names, seen, whole, guesses, label, time, time_format, unit, fields, figures, warnings, layout, proposal)
 
 
+def _may_stand_for(entity: ColumnStats, column: ColumnStats, likely: dict[str, Field]) -> bool:
+    """Whether a column of codes may stand for what another one describes: it is not coarser, and has no sentences itself."""
+    is_code = entity.name in likely and likely[entity.name].kind == "category"
+    return is_code and entity.name != column.name and entity.distinct >= column.distinct > FEW and by_words(entity) is None
+
+
+def _check_names(keep: Sequence[str], names: list[str]) -> None:
+    for name in keep:
+        if name not in names:
+            raise InputError(
+                f"the column {name!r} is to be kept, but the log has none{nearest(name, names)}; it has {', '.join(names)}"
+            )
+
+
+def _first_clicks(sources: list[LogSource], layout: Layout, rows: int, label: str | None) -> NDArray[np.float32] | None:
+    """The labels of the first block; None if they cannot be read."""
+    if label is None:
+        return None
+    try:
+        _, _, block = next(_blocks(sources, layout, [label_column(label)], rows))
+        return clicks_of(label, _column(block, label_column(label), None))
+    except InputError:
+        return None
+
+
+def _note(column: ColumnStats, rows: int, is_time: bool, copies: dict[str, str], leaking: dict[str, str]) -> str:
+    """Why a column is left out; empty if it is not."""
+    if column.name in copies:
+        return f"it repeats {copies[column.name]!r}, each value of one going with one value of the other"
+    return leaking.get(column.name) or objection(column, rows, is_time)
+
+
 def _named(stats: list[ColumnStats], name: str) -> ColumnStats:
     return next(column for column in stats if column.name == name)
-
-
-def _copy(name: str, copies: dict[str, str]) -> str:
-    return f"it repeats {copies[name]!r}, each value of one going with one value of the other" if name in copies else ""
 
 
 def _layout(source: LogSource, given: Layout, warnings: list[str]) -> Layout:
@@ -144,10 +224,12 @@ def _blocks(
     sources: list[LogSource], layout: Layout, columns: list[str] | None, rows: int
 ) -> Iterator[tuple[LogFile, int, RowBlock]]:
     """Each block of the log's first rows, its file, and the number of rows before it in the file."""
+    inside = [name for name in columns or _inside(sources[0], layout) if "." in name]
     for source in sources:
-        file = open_file(source, layout)
+        file = open_file(source, layout, inside)
+        taken_apart = objects_of(inside)
         try:
-            names = columns or [name for name in file.columns if file.columns.count(name) == 1]
+            names = columns or [name for name in file.columns if file.columns.count(name) == 1 and name not in taken_apart]
             for name in names:
                 if name not in file.columns and not file.sparse:
                     raise InputError(f"{source.name} has no column {name!r}, which {sources[0].name} has")
@@ -160,6 +242,18 @@ def _blocks(
                     return
         finally:
             file.close()
+
+
+def _inside(source: LogSource, layout: Layout) -> list[str]:
+    """The names of the values inside of the texts of JSON in a file's first rows."""
+    if source.format == "jsonl" or (source.format == "memory" and not hasattr(source.rows, "__len__")):
+        return []  # there objects are no texts; and what can be read only once is not looked at twice
+    file = open_file(source, layout)
+    try:
+        block = next(file.blocks([name for name in file.columns if file.columns.count(name) == 1], LOOK), None)
+    finally:
+        file.close()
+    return [] if block is None else json_columns(block.table)
 
 
 def _gathered(sources: list[LogSource], layout: Layout, rows: int, warnings: list[str]) -> tuple[list[ColumnStats], int, bool]:

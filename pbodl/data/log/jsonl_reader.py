@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pbodl.data.features.nested import flattened, nested_value
+from pbodl.data.features.nested import flattened, leaves, nested_value
+from pbodl.data.features.tokens import pieces
 from pbodl.data.hashing import canonical_text
 from pbodl.data.log.lines import LineBlock, LineFile
 from pbodl.data.log.row_blocks import RowBlock
@@ -34,7 +35,7 @@ class JsonlFile(LineFile):
         rows, faults = _decoded(lines)
         if not rows and faults:
             raise InputError(f"{self.source.name} holds no JSON lines: {next(iter(faults.values()))}")
-        return list(dict.fromkeys(name for row in rows.values() for name in flattened(row)))
+        return leaves([flattened(row) for row in rows.values()])
 
     def blocks(self, columns: Sequence[str], size: int, start: int = 0, lists: Collection[str] | None = None) -> Iterator[RowBlock]:
         """The rows from `start` on, `size` lines to a block."""
@@ -130,7 +131,7 @@ def column_of(name: str, values: dict[int, Any], faults: dict[int, str], listed:
 
 def _checked_list(value: Any) -> Any:
     if isinstance(value, str):
-        return value.split(BETWEEN)
+        return pieces(value, BETWEEN)
     if not isinstance(value, (list, tuple, np.ndarray)):
         raise InputError(f"a value of type {type(value).__name__} ({value!r:.60}) is given instead of a list")
     return value

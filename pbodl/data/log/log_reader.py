@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from pbodl.data.features.former_names import named_columns
+from pbodl.data.log.added_columns import with_added
 from pbodl.data.log.chunks import Chunk, LogPosition, chunk_of
 from pbodl.data.log.columnar.arrow_reader import ArrowFile
 from pbodl.data.log.columnar.memory_rows import MemoryFile, known_rows
@@ -29,9 +31,13 @@ TEXT_FILES: dict[str, Callable[[LogSource, Layout], LogFile]] = {"csv": CsvFile,
 FILES: dict[str, Callable[[LogSource], LogFile]] = {"parquet": ParquetFile, "arrow": ArrowFile, "memory": MemoryFile}
 
 
-def open_file(source: LogSource, layout: Layout = Layout()) -> LogFile:  # noqa: B008
-    """A file of a log, its header read; `layout` is for text files."""
-    return TEXT_FILES[source.format](source, layout) if source.format in TEXTS else FILES[source.format](source)
+def open_file(source: LogSource, layout: Layout = Layout(), inside: Sequence[str] = ()) -> LogFile:  # noqa: B008
+    """A file of a log, its header read, with the columns of its folders, and those of these names that are inside of its texts.
+
+    `layout` is for text files.
+    """
+    file = TEXT_FILES[source.format](source, layout) if source.format in TEXTS else FILES[source.format](source)
+    return with_added(file, inside)
 
 
 class LogReader:
@@ -130,7 +136,8 @@ class LogReader:
 
     def _opened(self, source: LogSource) -> tuple[LogFile, list[str]]:
         """The file, and the columns to read from it."""
-        file = open_file(source, layout_of(self._schema))
+        named = (*named_columns(self._schema), *self._columns)
+        file = open_file(source, layout_of(self._schema), [name for name in named if "." in name])
         try:
             return file, needed_columns(file, self._schema, self._labelled, self._columns)
         except InputError:

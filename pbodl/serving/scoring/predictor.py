@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pbodl.data.batch import Batch
 from pbodl.data.features.former_names import renamed_row
+from pbodl.data.features.nested import flattened
 from pbodl.data.hashing import wrapping
 from pbodl.data.sampling import recalibrate
 from pbodl.data.schema import nearest
@@ -106,8 +107,9 @@ class Predictor:
     def score(self, user: Mapping[str, Any], context: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> Scores:
         """Score candidates for a user in a context. Each maps field names to values; a field that is not given is missing."""
         names = self.encoder.own_columns
-        shared = renamed_row(self.schema, {**user, **context})
-        candidates = [renamed_row(self.schema, candidate) for candidate in candidates]
+        objects = self.encoder.objects
+        shared = renamed_row(self.schema, flattened({**user, **context}, objects))
+        candidates = [renamed_row(self.schema, flattened(candidate, objects)) for candidate in candidates]
         _refuse_unknown("the user and the context", shared, self.encoder.shared_names)
         _refuse_unknown("a candidate", set().union(*candidates), names)
         own = self.encoder.encode_own([tuple(map(candidate.get, names)) for candidate in candidates])

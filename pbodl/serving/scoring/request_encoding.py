@@ -21,6 +21,7 @@ from pbodl._jit import jit
 from pbodl.data.arrow_columns import number_features
 from pbodl.data.dict_rows import from_rows
 from pbodl.data.features.crosses import cross_keys, crosses_of
+from pbodl.data.features.nested import objects_of
 from pbodl.data.features.number_curves import curve_features
 from pbodl.data.features.positions import reference_positions
 from pbodl.data.features.tokens import pieces
@@ -87,12 +88,15 @@ class Encoder:
         self._seeds = np.array([field_seed(field.key_name) for field in self.own], dtype=np.uint64)
         self._derived = any(field.derive is not None for field in schema.fields)
         shared = [schema.fields[place] for place in self.shared_fields.tolist()]
+        self.objects = objects_of(str(field.source) for field in schema.fields if field.source is not None)
         self.positions = reference_positions(schema)
         self.shared_names = {field.source for field in shared if field.source is not None}
         if schema.time is not None:
             self.shared_names.add(schema.time)
         # A schema has at least one field: if no field is shared, there is no schema. Only derived fields need the time.
-        about_time = {} if self._derived else {"time": None, "time_format": None, "time_unit": None}
+        about_time: dict[str, Any] = {} if self._derived else {"time": None, "time_format": None, "time_unit": None}
+        if about_time and schema.time is not None and schema.time not in schema.sources:
+            about_time["retired"] = (*schema.retired, schema.time)  # a request may have it nevertheless
         self._shared_schema = msgspec.structs.replace(schema, fields=tuple(shared), weight=None, **about_time) if shared else None
 
     def once(self, make: Callable[[Schema], T]) -> T:

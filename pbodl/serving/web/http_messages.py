@@ -14,6 +14,7 @@ import orjson
 from msgspec import Meta
 
 from pbodl.data.features.former_names import renamed_row
+from pbodl.data.features.nested import flattened
 from pbodl.data.numbers import LARGEST
 from pbodl.data.scan.structure import count_values
 from pbodl.data.schema import Field, Schema, nearest
@@ -232,11 +233,29 @@ class Wire:
     def decoded(self, decoder: Any, body: bytes, content_type: str) -> Any:
         """What a decoder of requests makes of a body; RequestError says what is wrong with it."""
         try:
-            return decoder.decode(body)
+            try:
+                return decoder.decode(body)
+            except msgspec.ValidationError:
+                if not self._encoder.objects:
+                    raise
+                return msgspec.convert(self._taken_apart(body, content_type), decoder.type)
         except msgspec.ValidationError as error:
             raise self._explained(str(error), decoder.type.__struct_fields__) from None
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise RequestError(400, "malformed", f"the body is not {content_type}: {echoed(str(error))}") from None
+
+    def _taken_apart(self, body: bytes, content_type: str) -> Any:
+        """The values of a body whose user, context or candidates hold objects, these taken apart."""
+        request = (msgspec.json if content_type == JSON else msgspec.msgpack).decode(body)
+        if not isinstance(request, dict):
+            return request
+        objects, parts = self._encoder.objects, dict(request)
+        for name in ("user", "context"):
+            if isinstance(request.get(name), dict):
+                parts[name] = flattened(request[name], objects)
+        if isinstance(request.get("candidates"), list):
+            parts["candidates"] = [flattened(row, objects) if isinstance(row, dict) else row for row in request["candidates"]]
+        return parts
 
     def shared_of(self, request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The values of the user and of the context, by name."""

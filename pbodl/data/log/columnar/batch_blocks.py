@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pbodl.data.features.nested import flattened_table
 from pbodl.data.log.log_sources import LogSource
 from pbodl.data.log.row_blocks import RowBlock, shrunk
 from pbodl.data.times import is_text
@@ -63,7 +64,7 @@ class BatchFile(ABC):
             raise damage
 
     def _block(self, batches: list[pa.RecordBatch], columns: Sequence[str]) -> RowBlock:
-        table = flattened_table(pa.Table.from_batches(batches)).select(columns)
+        table = flattened_table(pa.Table.from_batches(batches), columns).select(columns)
         rows = table.num_rows
         self._row += rows
         faults = _broken_texts(table)
@@ -91,13 +92,6 @@ def skipping(batches: Iterator[pa.RecordBatch], start: int, source: LogSource) -
 def column_names(schema: pa.Schema) -> list[str]:
     """The names of the columns, with those inside of structs: `user.age`."""
     return flattened_table(schema.empty_table()).column_names
-
-
-def flattened_table(table: pa.Table) -> pa.Table:
-    """The table with its structs taken apart."""
-    while any(pa.types.is_struct(field.type) for field in table.schema):
-        table = table.flatten()
-    return table
 
 
 def _broken_texts(table: pa.Table) -> dict[int, str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pbodl.data.features.nested import flattened
+from pbodl.data.features.nested import flattened, leaves
 from pbodl.data.log.columnar.batch_blocks import BatchFile, column_names, skipping
 from pbodl.data.log.jsonl_reader import LOOK, column_of, is_listed
 from pbodl.data.log.log_sources import LogSource
@@ -127,7 +127,7 @@ def _of_dicts(rows: Iterator[Any], name: str) -> tuple[pa.Schema, Iterator[pa.Re
     """Dicts as batches. The first rows say which columns there are, and which hold lists."""
     first = list(itertools.islice(rows, BATCH))
     flat = [_row(row, place, name) for place, row in enumerate(first)]
-    columns = list(dict.fromkeys(column for row in flat for column in row))
+    columns = leaves(flat)
     listed = {column for column in columns if is_listed([row.get(column) for row in flat[:LOOK]])}
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 
-from pbodl.data.log.columnar.batch_blocks import column_names, flattened_table, skipping
+from pbodl.data.features.nested import flattened_table
+from pbodl.data.log.columnar.batch_blocks import column_names, skipping
 from pbodl.data.log.columnar.memory_rows import MemoryFile
 from pbodl.data.log.log_sources import memory_source
 
