@@ -164,7 +164,7 @@ def test_events_far_ahead_are_bad_and_ten_in_a_row_stop_the_learner(tmp_path: Pa
     assert StreamLearner.resume(config(), tmp_path).gaps == 1
     with pytest.raises(InputError, match="trained in batch"):
         StreamLearner.start(config()._replace(kind="fm-batch", model={}), tmp_path, JOIN, StreamPosition())
-    with pytest.raises(InputError, match="leave out passes"):
+    with pytest.raises(InputError, match="leave it out"):
         StreamLearner.start(config(passes=3), tmp_path, JOIN, StreamPosition())
     with pytest.raises(InputError, match="auto"):
         StreamLearner.start(config(negative_rate="auto"), tmp_path, JOIN, StreamPosition())
