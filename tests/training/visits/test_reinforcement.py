@@ -155,7 +155,7 @@ def test_keys_of_the_configuration_say_how_often_rows_are_visited(tmp_path, keys
         model.learn(log[150:])
     states = comp.state(), ref.state()
     assert all(np.array_equal(states[0][name], states[1][name]) for name in states[1])
-    with pytest.raises(InputError, match="leave it out, or --workers"):
+    with pytest.raises(InputError, match="leave out passes, or --workers"):
         learn_with_threads(comp, 2)
 
 
