@@ -1,8 +1,8 @@
 # Everything starts here; `make` alone lists the targets. Needs only python3 (3.11 or newer) and make.
 
 PYTHON ?= python3
-# Processes for the tests.
-WORKERS ?= auto
+# Processes for the tests: one more than there are cores, since some tests wait.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # A file stays in one process, and files come in the order of tests/conftest.py: the longest first.
 FILES := --dist loadfile --no-loadscope-reorder
 

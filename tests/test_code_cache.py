@@ -108,9 +108,9 @@ def test_a_damaged_entry_is_compiled_anew_and_mended(toys):
         lambda data: _code_cache._digest(b"not a pickle") + b"not a pickle",
         lambda data: data + b"more",
     ]
-    for damage in damages:
+    for some in (damages[:3], damages[3:]):
         assert len(toys.entries()) == 3
-        for path in toys.entries():
+        for path, damage in zip(toys.entries(), some, strict=True):
             path.write_bytes(damage(path.read_bytes()))
         assert toys.call() == (values, [1, 1, 1])
         assert toys.call() == (values, [0, 0, 0])
@@ -195,23 +195,20 @@ def test_nobody_else_can_put_code_there(monkeypatch, tmp_path):
 
 @compiled
 def test_machine_code_ships_with_the_package(tmp_path):
-    """A package with the entries of this machine, in an environment that never compiled: it learns and compiles nothing."""
+    """A package with the entries of this machine, in an environment that never compiled, learns and compiles nothing."""
     use = (
         "import pbodl; rows = [{'user': n % 4, 'ad': n % 5, 'click': int(n % 4 == n % 5)} for n in range(40)]; "
         "fields = [pbodl.Field('user', group='user'), pbodl.Field('ad', group='ad')]; "
         "model = pbodl.PairFM(pbodl.Schema(label='click', fields=fields)); model.learn(rows); print(model.predict(rows).ctr.sum())"
     )
     shutil.copytree(ROOT / "pbodl", tmp_path / "pbodl", ignore=shutil.ignore_patterns("__pycache__", "machine_code"))
-    caches = [tmp_path / "first", tmp_path / "second"]
-    printed = []
-    for cache in caches:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PBODL_CACHE": str(cache)}
+    printed, own = [], _code_cache.code_folder()
+    for cache in ({}, {"PBODL_CACHE": str(tmp_path / "empty")}):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), **cache}
         done = subprocess.run([sys.executable, "-c", use], env=environment, cwd=tmp_path, capture_output=True, text=True)
         printed.append((done.stdout, done.stderr))
-        entries = list(cache.rglob("*.code"))
-        if cache == caches[0]:
-            (tmp_path / "pbodl" / "machine_code").mkdir()
-            for entry in entries:
-                shutil.copy(entry, tmp_path / "pbodl" / "machine_code")
-            assert len(entries) > 5
-    assert printed[0] == printed[1] and printed[0][1] == "" and entries == []
+        if not cache:
+            assert own is not None and len(list(own.glob("*.code"))) > 5
+            shutil.copytree(own, tmp_path / "pbodl" / "machine_code")
+    assert printed[0] == printed[1] and printed[0][1] == ""
+    assert not list((tmp_path / "empty").rglob("*.code"))

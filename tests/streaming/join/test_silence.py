@@ -26,7 +26,7 @@ def stream(seconds: int, ctr, deliver=lambda time: time, shown=lambda time: True
 def outages(events: list[dict]) -> tuple[int, list[float]]:
     """How many outages were recognised, and the time of the stream when each was."""
     join, found = Join(SCHEMA, 300.0, 1800.0), []
-    for piece in pieces(events, [5]):
+    for piece in pieces(events, [50]):
         before = join.metrics()["outages"]
         join.add(decoded(piece))
         if join.metrics()["outages"] > before:
