@@ -128,7 +128,7 @@ def test_the_first_hour(terminal: Terminal) -> None:
 
     # Train, compare, tune, and train with what was found.
     first = terminal.type("pbodl train log.tsv --config config.toml --out runs/first --json")
-    assert "compiling once" in first.stderr
+    assert "compiles once" in first.stderr
     summary = json.loads(first.stdout.splitlines()[-1])
     assert summary["rows"] == ROWS and summary["ne"] < 0.97
     compared = terminal.json("pbodl compare log.tsv --config config.toml --models pair-fm,ftrl --out results")
