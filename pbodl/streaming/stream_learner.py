@@ -148,11 +148,11 @@ class StreamLearner:
         accepted as a gap.
         """
         new = np.flatnonzero(self._is_new(events))
-        strays, leap = self.join.strays(events.times[new])
+        strays, leap, start = self.join.strays(events.times[new])
         if leap >= 0:
             far = float(events.times[new][leap])
-            ahead = f"from {_moment(self.join.watermark)} to {_moment(far)}"
-            if far - self.join.watermark > DAY:
+            ahead = f"from {_moment(start)} to {_moment(far)}"
+            if far - start > DAY:
                 if not accept_leap:
                     raise InputError(
                         f"{BELIEVED} events in a row are more than a day ahead of the stream: it leaps {ahead}. Correct the clock "

@@ -128,12 +128,14 @@ class Join:
                     break
         return self._put_out(parts)
 
-    def strays(self, times: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
-        """Numbers of the events that `add` would drop as strays, and of the first leap that it would believe (-1: none)."""
-        marks = np.zeros(len(times), bool)
+    def strays(self, times: NDArray[np.float64]) -> tuple[NDArray[np.int64], int, float]:
+        """Numbers of the events that `add` would drop as strays; of the first leap that it would believe (-1: none), and its start."""
+        marks, before = np.zeros(len(times), bool), copied(self._clock)
         ahead = len(times) and (not self._clock.counts[0] or times.max() > self._clock.times[0] + self.rules.skew)
-        believed = find_strays(times, copied(self._clock), self.rules.skew, marks) if ahead else -1
-        return np.flatnonzero(marks), int(believed)
+        believed = int(find_strays(times, copied(self._clock), self.rules.skew, marks)) if ahead else -1
+        if believed >= 0:
+            find_strays(times[:believed], before, self.rules.skew, np.zeros(believed, bool))
+        return np.flatnonzero(marks), believed, float(before.times[0])
 
     @property
     def stray_count(self) -> int:

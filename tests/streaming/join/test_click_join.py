@@ -317,3 +317,10 @@ def test_a_model_learns_the_ctr_of_a_stream_whose_clicks_come_late(rate: float) 
     true = join.metrics()["clicks"] / join.metrics()["impressions"]
     comp = float(model.predict([{"ad": "a", "time": 0.0}]).ctr[0])
     assert abs(comp - true) < 4 * np.sqrt(true * (1 - true) / 20_000 / rate)
+
+
+def test_a_leap_in_the_first_read_of_a_stream_has_a_start() -> None:
+    """The clock has heard nothing yet, and the leap begins within these events."""
+    times = np.array([100.0] * 5 + [2e6] * 12)
+    numbers, leap, start = Join(SCHEMA, 300.0, 1800.0).strays(times)
+    assert (numbers.tolist(), leap, start) == (list(range(5, 14)), 14, 100.0)
