@@ -129,7 +129,7 @@ class Join:
         return self._put_out(parts)
 
     def strays(self, times: NDArray[np.float64]) -> tuple[NDArray[np.int64], int, float]:
-        """Numbers of the events that `add` would drop as strays; of the first leap that it would believe (-1: none), and its start."""
+        """Numbers of the events that `add` would drop as strays; of the first leap that it would believe (-1: none); its start."""
         marks, before = np.zeros(len(times), bool), copied(self._clock)
         ahead = len(times) and (not self._clock.counts[0] or times.max() > self._clock.times[0] + self.rules.skew)
         believed = int(find_strays(times, copied(self._clock), self.rules.skew, marks)) if ahead else -1
