@@ -10,6 +10,8 @@ pickles, as those of Numba are.
 """
 
 import ast
+import contextlib
+import functools
 import hashlib
 import os
 import pickle
@@ -17,6 +19,7 @@ import platform
 import stat
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,8 +53,9 @@ def cache_home() -> Path | None:
     return next((folder for folder in folders if _usable(folder)), None)
 
 
+@functools.cache
 def _usable(folder: Path) -> bool:
-    """Whether files can be written there, and by nobody else: cached code is run."""
+    """Whether files can be written there, and by nobody else: cached code is run. Tried once in a process."""
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -180,7 +184,11 @@ class CodeCache:
         function = called.py_func
         name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
         self._called, self._name = called, name.replace("<", "").replace(">", "")
-        self.cache_path = str(code_folder())
+
+    @property
+    def cache_path(self) -> str:
+        """Where entries are written; importing alone looks at no folder."""
+        return str(code_folder())
 
     def entries(self) -> Iterator[Path]:
         """All entries of this function as it is now, whatever the types of its arguments."""
@@ -206,14 +214,14 @@ class CodeCache:
         name, folder = self._entry(signature, compiled.codegen), code_folder()
         if name is None or folder is None or compiled.lifted or compiled.library.has_dynamic_globals:
             return
-        content = _reduced(compiled)
+        content, new = _reduced(compiled), folder / f"{os.getpid()}-{threading.get_ident()}.new"
         try:
             folder.mkdir(0o700, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                file.write(_digest(content) + content)
-            os.replace(file.name, folder / name)  # a reader sees the whole entry or none
+            new.write_bytes(_digest(content) + content)
+            new.replace(folder / name)  # a reader sees the whole entry or none
         except OSError:
-            return
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
 
     def flush(self) -> None:
         """Numba asks for it when a function is compiled again by hand."""

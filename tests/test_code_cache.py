@@ -190,6 +190,7 @@ def test_nobody_else_can_put_code_there(monkeypatch, tmp_path):
     assert cache_home() is None
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / f"pbodl-cache-{os.geteuid()}").chmod(0o777)
+    _code_cache._usable.cache_clear()
     assert cache_home() is None
 
 
